@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the data that the notebooks read: notebooks/export.sh HKSIM, where HKSIM is a built hksim. Takes about four minutes,
+# Writes the data that the notebooks read: notebooks/export.sh HKSIM, where HKSIM is a built hksim. Takes about six minutes,
 # because `validate` measures on this machine.
 set -euo pipefail
 hksim=$(realpath "$1")
@@ -18,12 +18,17 @@ mkdir -p "$data"
 cd "$work"
 generate() { "$hksim" gen random-mixed -q "$@" >/dev/null; }
 validate() { "$hksim" validate -q --format csv -o "$data/$1" "${@:2}" >/dev/null; }
+# Costs of this machine, and predicted times beside measured ones. On a quiet machine only.
+"$hksim" calibrate -q --thorough -o costs.toml >/dev/null
+times() { "$hksim" validate -q --time --profile costs.toml --runs 41 --format json -o "$data/$1" "${@:2}" >/dev/null; }
+timed=(--preset hakmem --startup-touch 0 --huge never --header-bytes 16)
 hakmem=(--preset hakmem --huge never)
 bare=(--preset hakmem --startup-touch 0)
 
 generate --cycles 200k --ws 400 --min 16 --max 1024 -o r.hkt
 validate e1-prefault.csv r.hkt "${hakmem[@]}" --prefault off,populate,populate-write,touch,memset
 validate e1-trim.csv r.hkt "${bare[@]}" --huge never,thp --prefault populate --align trim,kernel
+times e2-time.json r.hkt "${timed[@]}" --prefault populate,memset,touch,off
 
 validate e3-purge.csv r.hkt "${hakmem[@]}" --purge none,dontneed
 ln -s "$traces/mariadbd.hkt" "$traces/redis-server.hkt" .
@@ -48,6 +53,10 @@ apart=(up-to-511.hkt 512-to-780.hkt)
 validate e4-a.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${a[@]}"
 validate e4-b.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${b[@]}"
 validate e4-c.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${c[@]}"
+"$hksim" trace cut -q warm-100k.hkt --events ..100k -o only-100k.hkt >/dev/null
+warm_ups=(warm-0.hkt warm-100k.hkt only-100k.hkt)
+times e4-time.json "${warm_ups[@]}" "${timed[@]}"
+times e4-time-a.json "${warm_ups[@]}" "${timed[@]}" --warm-slabs 0 --slab 16K "${a[@]}"
 
 validate e5-huge.csv r.hkt --preset hakmem --startup-touch 0,30M --huge never,thp
 validate e5-purged.csv redis-server.hkt "${bare[@]}" --huge never,thp --purge none,dontneed --warm-slabs 0
@@ -56,6 +65,7 @@ validate e5-purged.csv redis-server.hkt "${bare[@]}" --huge never,thp --purge no
 validate e6-header.csv r.hkt "${hakmem[@]}" --header none,full,light,off
 generate --cycles 512 --ws 1M --min 4000 --max 4000 -o fresh.hkt
 validate e6-fresh.csv fresh.hkt "${bare[@]}" --huge never --carve page,eager --header none,full,light,off
+times e6-time.json r.hkt "${timed[@]}" --header full,light,off,none
 
 generate --cycles 1M --ws 400 -o tlb-small.hkt
 generate --cycles 1M --ws 256 --min 40000 --max 40000 -o tlb-suspected.hkt
@@ -65,7 +75,7 @@ for trace in tlb-small tlb-suspected; do
     done
 done
 
-"$hksim" compare -q r.hkt --allocators glibc,mimalloc,jemalloc,tcmalloc,native,native:hakmem+huge=never --runs 9 --format json -o "$data/e8-allocators.json" >/dev/null
+"$hksim" compare -q r.hkt --allocators glibc,mimalloc,jemalloc,gperftools,native,native:hakmem+huge=never --runs 9 --format json -o "$data/e8-allocators.json" >/dev/null
 
 validate e10-populate.csv r.hkt "${bare[@]}" --huge never,thp --prefault off,populate-write,populate-read --prewarm 0,2
 validate e10-layout.csv r.hkt "${bare[@]}" --huge never,thp --superslab 2M,8M --meta inband,sidecar --align arena,kernel

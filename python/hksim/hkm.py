@@ -24,6 +24,7 @@ MAGIC = b"\x89HKM\r\n\x1a\n"
 SECTION = struct.Struct("<4sIIIIQQII")
 KINDS = "anonymous private_file shared growing_stack other_hugetlb special harness".split()
 ORIGINS = "mmap brk exec kernel".split()
+STATES = "small small_shared small_lazy huge huge_shared huge_lazy zero huge_zero swapped guard".split()
 ENDS = "outermost depth no_unwind_information stack_cut_off".split()
 PAGE, RANGE, NUMBER = "page range number".split()
 # Code: name and fields, each with its type.
@@ -89,14 +90,14 @@ class Recording:
         if self.data[:8] != MAGIC:
             raise ValueError("not a memory recording")
         version, length = struct.unpack_from("<II", self.data, 8)
-        if version not in (1, 2):
+        if version not in (1, 2, 3):
             raise ValueError(f"version {version} is not known")
         self.start = 16 + length + 4
         (crc,) = struct.unpack_from("<I", self.data, 16 + length)
         if zlib.crc32(self.data[: 16 + length]) != crc:
             raise ValueError("damaged file header")
         self.header = json.loads(self.data[16 : 16 + length])
-        self.has_stacks = version == 2
+        self.has_stacks = "stack_depth" in self.header
         self.modules, self.stacks = [], []  # those of the chunks so far
         self.footer = None  # known after the last event
 
@@ -137,7 +138,7 @@ class Recording:
                 site = {}
                 if first & 0x20:
                     if not self.has_stacks:
-                        raise ValueError("a call site in version 1")
+                        raise ValueError("a call site in a recording without call stacks")
                     site = {"site": content.number() + 1}
                 name, fields = self.event(first & 0x1F, content, names)
                 yield time_ns, thread, name, fields | site
@@ -160,14 +161,19 @@ class Recording:
 
     @staticmethod
     def event(code, content, names):
-        if code != 3:
+        if code == 18:
+            pages = content.field(RANGE)
+            (state,) = content.take(1)
+            return "pages_at_start", dict(pages=pages, state=STATES[state])
+        if code not in (3, 17):
             name, fields = EVENTS[code]
             return name, {field: content.field(kind) for field, kind in fields}
         pages = content.field(RANGE)
         kind, origin = content.take(2)
         hint, protection, flags, name = (content.number() for _ in range(4))
         fields = dict(pages=pages, kind=KINDS[kind], origin=ORIGINS[origin], hint_page=hint)
-        return "map", dict(fields, protection=protection, flags=flags, name=names[name - 1] if name else None)
+        fields = dict(fields, protection=protection, flags=flags, name=names[name - 1] if name else None)
+        return ("map", fields) if code == 3 else ("mapping_at_start", dict(fields, traits=content.number()))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ pub struct Budget {
 pub struct Section {
     /// The policy: a preset or policy file, then any number of `+FLAG=VALUE`.
     pub policy: Option<String>,
+    /// Another design than SuperSlab: its name, then any number of `+FLAG=VALUE`.
+    pub design: Option<String>,
     /// A real allocator with its settings, on which traces are replayed.
     pub on: Option<String>,
     /// Settings of the kernel, `FLAG=VALUE` joined by `+`, under which memory recordings are simulated.
@@ -53,6 +55,8 @@ pub struct Section {
 pub enum Words<'a> {
     /// A policy.
     Policy(&'a str),
+    /// Another design than SuperSlab.
+    Design(&'a str),
     /// A real allocator.
     On(&'a str),
     /// Settings of the kernel.
@@ -95,14 +99,17 @@ impl Section {
     /// # Errors
     /// It names several things.
     pub fn words(&self, name: &str) -> Result<Words<'_>, BudgetError> {
-        let several = |one, other| Err(BudgetError::Several(name.to_string(), one, other));
-        match (&self.policy, &self.on, &self.setting) {
-            (Some(_), Some(_), _) => several("policy", "on"),
-            (Some(_), _, Some(_)) => several("policy", "setting"),
-            (_, Some(_), Some(_)) => several("on", "setting"),
-            (None, Some(on), None) => Ok(Words::On(on)),
-            (None, None, Some(setting)) => Ok(Words::Setting(setting)),
-            (policy, None, None) => Ok(Words::Policy(policy.as_deref().unwrap_or("default"))),
+        let given = [
+            ("policy", self.policy.as_deref().map(Words::Policy)),
+            ("design", self.design.as_deref().map(Words::Design)),
+            ("on", self.on.as_deref().map(Words::On)),
+            ("setting", self.setting.as_deref().map(Words::Setting)),
+        ];
+        let mut given = given.into_iter().filter_map(|(key, words)| Some((key, words?)));
+        match (given.next(), given.next()) {
+            (Some((one, _)), Some((other, _))) => Err(BudgetError::Several(name.to_string(), one, other)),
+            (Some((_, words)), None) => Ok(words),
+            (None, _) => Ok(Words::Policy("default")),
         }
     }
 
@@ -206,6 +213,7 @@ mod tests {
             ("installs_per_1000_allocations = inf", "expected a number from 0"),
             ("installs_per_1000_allocations = -0.5", "expected a number from 0"),
             ("policy = \"default\"\non = \"glibc\"\nvmas = 1", "design.a: `policy` and `on`: set one of them"),
+            ("on = \"glibc\"\ndesign = \"bump\"\nvmas = 1", "design.a: `design` and `on`: set one of them"),
         ] {
             let why = Budget::parse(&format!("{HEAD}[design.a]\n{limit}\n")).expect_err(limit).to_string();
             assert!(why.contains(part), "{limit}: {why}");

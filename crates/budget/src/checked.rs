@@ -1,5 +1,6 @@
 //! Rows held to their limits, and compared with the stored result.
 
+use hksim_explore::described::Described;
 use hksim_policy::flags::FLAGS;
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +99,9 @@ pub struct CheckedRow {
     /// What grew since the stored result, if a limit is broken; absent if that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Vec<Growth>>,
+    /// Why it is not known what grew in the allocator's library, if only that changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_growth_skipped: Option<String>,
 }
 
 /// What rows are compared with.
@@ -140,7 +144,8 @@ impl CheckedRow {
         };
         let broken: Vec<Metric> = limits.iter().filter(|limit| !limit.is_within).map(|limit| limit.metric).collect();
         let growth = if broken.is_empty() { None } else { grown(&broken, &row, baseline) };
-        CheckedRow { limits, has_failed_requests: row.figures.requests_failed > 0, differences, growth, row }
+        let has_failed_requests = row.figures.requests_failed > 0;
+        CheckedRow { limits, has_failed_requests, differences, growth, library_growth_skipped: None, row }
     }
 
     /// Whether all limits are met and all requests were served.
@@ -190,6 +195,11 @@ fn subjects(before: &Subject, now: &Subject) -> Vec<Difference> {
             let changed = values.filter(|(_, before, now)| before != now);
             changed.map(|(flag, before, now)| Difference::Flag { flag: flag.name.to_string(), before, now }).collect()
         }
+        (Subject::Design { policy: before }, Subject::Design { policy: now }) if before.design == now.design => {
+            let (before, now) = (before.flags(), now.flags());
+            let changed = before.into_iter().zip(now).filter(|(before, now)| before != now);
+            changed.map(|((flag, before), (_, now))| Difference::Flag { flag: flag.to_string(), before, now }).collect()
+        }
         (
             Subject::Allocator { on: before, library_checksum: checksum_before, .. },
             Subject::Allocator { on: now, library_checksum: checksum_now, .. },
@@ -204,6 +214,7 @@ fn subjects(before: &Subject, now: &Subject) -> Vec<Difference> {
 
 fn words(subject: &Subject) -> String {
     match subject {
+        Subject::Design { policy } => policy.design.clone(),
         Subject::Policy { .. } => "a policy".into(),
         Subject::Allocator { on, .. } => on.clone(),
         Subject::Setting { setting } => setting.clone(),

@@ -26,6 +26,9 @@ pub enum Quantity {
     BytesAtEnd,
     /// Page-table installs.
     Installs,
+    /// Page-table installs that a function of an allocator's library is responsible for. The stack is the function, and the
+    /// sizes are classes of at most 25 %.
+    LibraryInstalls,
     /// Page-fault exceptions.
     Traps,
     /// Resident bytes at the end.
@@ -40,7 +43,8 @@ pub struct Consumer {
     /// The function that asked for the memory: the innermost one outside the C library and allocators. For unknown call
     /// sites of a memory recording, the use of the memory.
     pub caller: String,
-    /// The largest size in the range, a power of two, or 0; `None` for mappings.
+    /// The largest size in the range, a power of two, or 0, or of a library the end of its class; `None` for mappings, and
+    /// outside requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
     /// Quantities that are not 0.
@@ -119,7 +123,7 @@ fn without_zeros<const N: usize>(all: [(Quantity, u64); N]) -> BTreeMap<Quantity
 }
 
 /// Consumers without lines, those with equal functions and sizes as one.
-fn joined(all: Vec<Consumer>) -> Vec<Consumer> {
+pub(crate) fn joined(all: Vec<Consumer>) -> Vec<Consumer> {
     let mut consumers: BTreeMap<(Vec<String>, String, Option<u64>), Consumer> = BTreeMap::new();
     for consumer in all {
         match consumers.entry((consumer.stack.clone(), consumer.caller.clone(), consumer.bytes_max)) {

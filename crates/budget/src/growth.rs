@@ -46,6 +46,11 @@ pub fn growth(metrics: &[Metric], before: &[Consumer], now: &[Consumer]) -> Vec<
             }
         }
     }
+    largest(all)
+}
+
+/// The first of them, as many as are named.
+pub(crate) fn largest(mut all: Vec<Growth>) -> Vec<Growth> {
     all.truncate(NAMED_MAX);
     all
 }
@@ -67,7 +72,8 @@ fn quantities(metric: Metric) -> &'static [Quantity] {
     }
 }
 
-fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
+/// The consumers that grew in a quantity, the largest growth first, without those that grew little.
+pub(crate) fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
     let amount = |consumer: &Consumer| consumer.quantities.get(&quantity).copied().unwrap_or(0);
     let before: BTreeMap<_, u64> = before.iter().map(|consumer| (consumer.key(), amount(consumer))).collect();
     let growth = |consumer: &Consumer| {
@@ -112,6 +118,7 @@ impl Growth {
             }
         };
         let whose = match self.bytes_max {
+            None if self.quantity == Quantity::LibraryInstalls => format!("outside requests by {who}"),
             Some(bytes) => format!("of requests of up to {} by {who}", units::bytes(bytes)),
             None => format!("of the memory of {who}"),
         };
@@ -121,6 +128,7 @@ impl Growth {
             Quantity::BytesAtPeak => ("bytes live at the peak", true),
             Quantity::BytesAtEnd => ("bytes never freed", true),
             Quantity::Installs => ("installs", false),
+            Quantity::LibraryInstalls => ("installs in the library", false),
             Quantity::Traps => ("traps", false),
             Quantity::RssBytesEnd => ("bytes resident at the end", true),
         };

@@ -2,10 +2,10 @@
 //! broken, what changed since a stored result, and which functions request more.
 //!
 //! - [`budget`]: the file; [`limit`], [`metric`]: what it limits; [`setting`]: settings of the kernel as words.
-//! - [`run`]: finds the figures: policies are simulated, traces are replayed on real allocators, and memory recordings
-//!   are simulated under settings of the kernel.
+//! - [`run`]: finds the figures: policies and other designs are simulated, traces are replayed on real allocators, and
+//!   memory recordings are simulated under settings of the kernel.
 //! - [`row`]: the figures, and the stored result; [`checked`]: what came of the limits; [`consumers`], [`growth`]: which
-//!   functions use the memory, and which of them grew.
+//!   functions use the memory, and which of them grew; [`library`]: the same of functions of an allocator's library.
 //! - [`sentences`]: as text; [`annotations`]: as annotations of changed lines.
 //!
 //! ```
@@ -25,6 +25,7 @@ mod checksum;
 pub mod consumers;
 pub mod error;
 pub mod growth;
+pub mod library;
 pub mod limit;
 pub mod metric;
 mod recorded;

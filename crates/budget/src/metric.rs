@@ -52,6 +52,8 @@ pub enum Unit {
 pub enum Kind {
     /// A policy, simulated.
     Policy,
+    /// Another design, simulated, whose instructions are not known.
+    Design,
     /// A real allocator, by replays.
     Allocator,
     /// A recorded program under kernel settings, simulated.
@@ -120,7 +122,8 @@ impl Metric {
     /// Whether it can be known of what a section holds to its limits.
     pub const fn is_of(self, kind: Kind) -> bool {
         match (self, kind) {
-            (_, Kind::Policy)
+            (Metric::NsPerCall, Kind::Design) => false,
+            (_, Kind::Policy | Kind::Design)
             | (Metric::Faults | Metric::Traps | Metric::RssPeak | Metric::RssBytesEnd, _)
             | (Metric::LiveBytesEnd, Kind::Allocator)
             | (Metric::SystemTimeS | Metric::Installs | Metric::Vmas, Kind::Setting) => true,

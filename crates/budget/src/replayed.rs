@@ -36,13 +36,9 @@ pub(crate) fn replayed(
     path: &Path,
     trace: &Trace,
 ) -> Result<Held, BudgetError> {
-    let target = match &allocator.found {
-        Found::Here(target) => target,
-        Found::Missing(why) => return Err(BudgetError::Missing { design: design.name.clone(), why: why.clone() }),
-    };
+    let target = here(design, allocator)?;
     let touch = TouchRule::usual(trace.header.touch);
-    let spec = ReplaySpec { measure: Measure::PAGES, ..ReplaySpec::ordered(path, target.clone(), touch) };
-    let runs = runs(&spec)?;
+    let runs = runs(&spec(path, target, touch))?;
     check_known(design, &runs)?;
     let environment = runs.first().map(|run| &run.environment);
     let inputs = Digest::of(&json!({
@@ -51,6 +47,19 @@ pub(crate) fn replayed(
         "thp": environment.map(|machine| (&machine.thp_enabled, &machine.mthp_enabled)),
     }));
     Ok(Held { subject: subject(allocator, target), inputs, figures: figures(&runs), measured: Some(measured(&runs)) })
+}
+
+/// What a design is replayed on.
+pub(crate) fn here<'a>(design: &Design, allocator: &'a Allocator) -> Result<&'a Target, BudgetError> {
+    match &allocator.found {
+        Found::Here(target) => Ok(target),
+        Found::Missing(why) => Err(BudgetError::Missing { design: design.name.clone(), why: why.clone() }),
+    }
+}
+
+/// A replay of a trace.
+pub(crate) fn spec(path: &Path, target: &Target, touch: TouchRule) -> ReplaySpec {
+    ReplaySpec { measure: Measure::PAGES, ..ReplaySpec::ordered(path, target.clone(), touch) }
 }
 
 /// Replays until two runs in succession are equal.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use hksim_cost_model::{MedianRange, Price};
+use hksim_designs::Label;
 use hksim_explore::digest::Digest;
 use hksim_policy::Policy;
 use hksim_time_model::Parts;
@@ -38,6 +39,11 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Subject {
+    /// Another design than SuperSlab, which is simulated. It comes first, because a policy has none of its fields.
+    Design {
+        /// Its name and its settings.
+        policy: Box<Label>,
+    },
     /// A policy, which is simulated.
     Policy {
         /// The policy.
@@ -63,6 +69,7 @@ impl Subject {
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
+            Subject::Design { .. } => Kind::Design,
             Subject::Policy { .. } => Kind::Policy,
             Subject::Allocator { .. } => Kind::Allocator,
             Subject::Setting { .. } => Kind::Setting,
@@ -180,4 +187,8 @@ pub struct Stored {
     /// Who uses the memory, to name what grew; empty in results of hksim 0.1.
     #[serde(default)]
     pub consumers: Vec<Consumers>,
+    /// Of each row that was replayed on an allocator, the installs by function of its library, to name what grew if only
+    /// the library changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<Consumers>,
 }

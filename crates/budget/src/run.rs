@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use hksim_cost_model::Profile;
+use hksim_designs::Label;
 use hksim_explore::digest::Digest;
 use hksim_explore::flags::RunConfig;
 use hksim_explore::inputs::Trace;
 use hksim_explore::runs::Listener;
 use hksim_memory_sim::Setting;
 use hksim_memory_trace::MAGIC;
+use hksim_policy::Policy;
 use hksim_replay::compare::Allocator;
 use hksim_sim::tlb::Geometry;
 use hksim_trace::info::Info;
@@ -40,6 +42,8 @@ pub struct Design {
 pub enum Named {
     /// A policy.
     Policy(Box<RunConfig>),
+    /// Another design.
+    Design(Box<Label>),
     /// A real allocator.
     Allocator(Box<Allocator>),
     /// Settings of the kernel, and their words.
@@ -76,6 +80,7 @@ impl Design {
     fn kind(&self) -> Kind {
         match self.named {
             Named::Policy(_) => Kind::Policy,
+            Named::Design(_) => Kind::Design,
             Named::Allocator(_) => Kind::Allocator,
             Named::Setting(..) => Kind::Setting,
         }
@@ -94,6 +99,7 @@ impl Design {
                 let known: Vec<&str> = known.map(Metric::word).collect();
                 let what = match self.kind() {
                     Kind::Policy => "a policy",
+                    Kind::Design => "another design",
                     Kind::Allocator => "a replay on an allocator",
                     Kind::Setting => "a memory recording",
                 };
@@ -149,7 +155,7 @@ fn of_recordings(
 ) -> Result<Rows, BudgetError> {
     let named = designs.iter().filter_map(|design| match &design.named {
         Named::Setting(setting, words) => Some((design, &**setting, words)),
-        Named::Policy(_) | Named::Allocator(_) => None,
+        Named::Policy(_) | Named::Design(_) | Named::Allocator(_) => None,
     });
     let named: Vec<_> = named.collect();
     let settings: Vec<Setting> = named.iter().map(|(_, setting, _)| (*setting).clone()).collect();
@@ -181,13 +187,22 @@ fn of_traces(
     machine: Machine<'_>,
     listener: &dyn Listener,
 ) -> Result<Rows, BudgetError> {
-    let traces = paths.iter().map(|path| complete(path)).collect::<Result<Vec<Trace>, _>>()?;
-    let mut policies = Vec::new();
+    let opened = || paths.iter().map(|path| complete(path)).collect::<Result<Vec<Trace>, _>>();
+    let traces = opened()?;
+    let default = RunConfig::of(Policy::DEFAULT);
+    let (mut policies, mut others) = (Vec::new(), Vec::new());
     for design in designs {
-        if let Named::Policy(config) = &design.named {
-            check_misses(design, &traces, machine.core)?;
-            check_times(design, config, machine.profile)?;
-            policies.push(&**config);
+        match &design.named {
+            Named::Policy(config) => {
+                check_misses(design, &traces, machine.core)?;
+                check_times(design, config, machine.profile)?;
+                policies.push((config.policy, &**config));
+            }
+            Named::Design(label) => {
+                check_misses(design, &traces, machine.core)?;
+                others.push((Label::clone(label), &default));
+            }
+            Named::Allocator(_) | Named::Setting(..) => {}
         }
     }
     let mut all = Rows::default();
@@ -206,14 +221,15 @@ fn of_traces(
         heads.push((trace.label().checksum, info.mallocs + info.callocs + info.reallocs + info.aligned_allocs));
         all.consumers.push(consumers);
     }
-    // Both are in the order of the rows.
-    let (mut simulated, mut replays) =
-        (simulate(traces, &policies, machine, listener)?.into_iter(), replays.into_iter());
+    // All are in the order of the rows.
+    let mut simulated = simulate(traces, &policies, machine, listener)?.into_iter();
+    let (mut others, mut replays) = (simulate(opened()?, &others, machine, listener)?.into_iter(), replays.into_iter());
     for ((checksum, allocations), consumers) in heads.into_iter().zip(&all.consumers) {
         let live_bytes_end = Some(bytes_at_end(&consumers.consumers));
         for design in designs {
             let held = match design.kind() {
                 Kind::Policy => simulated.next(),
+                Kind::Design => others.next(),
                 Kind::Allocator | Kind::Setting => replays.next(),
             };
             all.rows.extend(held.map(|held| Row {

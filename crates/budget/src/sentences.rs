@@ -67,6 +67,9 @@ fn grew(checked: &CheckedRow) -> Option<String> {
     if checked.differences.is_empty() || checked.differences.contains(&Difference::NotStored) {
         return None;
     }
+    if let Some(why) = &checked.library_growth_skipped {
+        return Some(format!("What grew in the library is not known: {why}."));
+    }
     let grown = match &checked.growth {
         Some(grown) => grown.iter().map(crate::growth::Growth::words).collect::<Vec<String>>(),
         None if checked.limits.iter().all(|limit| limit.is_within) => return None,

@@ -2,7 +2,7 @@
 
 use hksim_explore::flags::table::{FLAGS, Subject, find};
 use hksim_explore::flags::{BaseKernel, RunConfig};
-use hksim_memory_sim::{Advise, Setting, ThpPrctl};
+use hksim_memory_sim::{Advise, MadvFree, Setting, ThpPrctl};
 use hksim_policy::Policy;
 
 use crate::error::BudgetError;
@@ -15,12 +15,13 @@ use crate::error::BudgetError;
 pub fn of_words(design: &str, words: &str) -> Result<Setting, BudgetError> {
     let wrong = |why: String| BudgetError::Setting { design: design.to_string(), words: words.to_string(), why };
     let mut config = RunConfig::of(Policy::DEFAULT);
-    let (mut advise, mut thp_prctl) = ("none", "recorded");
+    let (mut advise, mut thp_prctl, mut madv_free) = ("none", "recorded", "recorded");
     for word in words.split('+').filter(|word| !word.is_empty()) {
         let (name, value) = word.split_once('=').ok_or_else(|| wrong(format!("`{word}`: write FLAG=VALUE")))?;
         match name {
             "advise" => advise = value,
             "thp-prctl" => thp_prctl = value,
+            "madv-free" => madv_free = value,
             _ => {
                 let flag = find(name).filter(|flag| flag.subject == Subject::Kernel);
                 let flag = flag.ok_or_else(|| wrong(format!("{name} is not a flag of the kernel; {}", known())))?;
@@ -33,6 +34,7 @@ pub fn of_words(design: &str, words: &str) -> Result<Setting, BudgetError> {
         kernel: config.kernel(BaseKernel::AsItComes).map_err(|why| wrong(why.to_string()))?,
         advise: Advise::parse(advise).map_err(|why| wrong(format!("advise: {why}")))?,
         thp_prctl: ThpPrctl::parse(thp_prctl).map_err(|why| wrong(format!("thp-prctl: {why}")))?,
+        madv_free: MadvFree::parse(madv_free).map_err(|why| wrong(format!("madv-free: {why}")))?,
     })
 }
 

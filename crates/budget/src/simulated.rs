@@ -1,13 +1,16 @@
-//! Rows of policies: simulates them.
+//! Rows of policies and other designs: simulates them.
 
 use hksim_cost_model::Profile;
+use hksim_designs::Label;
+use hksim_explore::described::Described;
 use hksim_explore::digest::Digest;
 use hksim_explore::error::ExploreError;
 use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
 use hksim_explore::priced::{self, Priced};
-use hksim_explore::runs::{Listener, setup};
+use hksim_explore::runs::{Listener, setup_of};
+use hksim_policy::Policy;
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{SimConfig, SimReport};
 use hksim_time_model::not_calibrated;
@@ -19,31 +22,49 @@ use crate::metric::Metric;
 use crate::row::{Figures, Subject};
 use crate::run::{Design, Held, Machine};
 
-/// Simulates every policy on every trace. The results are ordered by trace, then by policy.
-pub(crate) fn simulate(
+/// What describes an allocator that is simulated, as the subject of a row.
+pub(crate) trait Simulated: Described {
+    fn subject(self) -> Subject;
+}
+
+impl Simulated for Policy {
+    fn subject(self) -> Subject {
+        Subject::Policy { policy: Box::new(self) }
+    }
+}
+
+impl Simulated for Label {
+    fn subject(self) -> Subject {
+        Subject::Design { policy: Box::new(self) }
+    }
+}
+
+/// Simulates every allocator on every trace, each with the program and the kernel of its configuration. The results are
+/// ordered by trace, then by allocator.
+pub(crate) fn simulate<P: Simulated>(
     traces: Vec<Trace>,
-    policies: &[&RunConfig],
+    allocators: &[(P, &RunConfig)],
     machine: Machine<'_>,
     listener: &dyn Listener,
 ) -> Result<Vec<Held>, BudgetError> {
     let Machine { core, profile } = machine;
-    if policies.is_empty() {
+    if allocators.is_empty() {
         return Ok(Vec::new());
     }
-    let setup = |trace: &Trace, config: &RunConfig| {
-        let counted = priced::counted(&config.policy, profile);
-        let setup = SimConfig { tlb: core, counted, ..setup(config, trace, BaseKernel::AsItComes)? };
-        listener.simulates(&setup.policy, &setup.kernel);
-        Ok::<_, ExploreError>(setup)
+    let setup = |trace: &Trace, (allocator, config): &(P, &RunConfig)| {
+        let counted = allocator.counted(profile);
+        let setup = setup_of(allocator.clone(), config, trace, BaseKernel::AsItComes)?;
+        listener.simulates(&allocator.of_modes(), &setup.kernel);
+        Ok::<_, ExploreError>(SimConfig { tlb: core, counted, ..setup })
     };
-    let plan = Plan::new(traces, |trace| policies.iter().map(|config| setup(trace, config)).collect())?;
+    let plan = Plan::new(traces, |trace| allocators.iter().map(|allocator| setup(trace, allocator)).collect())?;
     let all: Vec<usize> = (0..plan.rows()).collect();
     let reports = plan.simulate(&all, None, &*listener.begin())?;
     Ok(reports.into_iter().map(|report| simulated(report, core, profile)).collect())
 }
 
-fn simulated(report: SimReport, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Held {
-    let subject = Subject::Policy { policy: Box::new(report.policy) };
+fn simulated<P: Simulated>(report: SimReport<P>, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Held {
+    let subject = report.policy.clone().subject();
     let inputs = inputs(&report, core, profile);
     let (faults, traps, rss_bytes_end) = (report.faults, report.traps, report.rss_bytes_end);
     let known = priced::figures(&Priced::new(report, profile));
@@ -66,7 +87,7 @@ fn simulated(report: SimReport, core: Option<&'static Geometry>, profile: Option
 
 /// The digest of the inputs that a row does not show: the program's assumptions, the kernel, the TLB and the
 /// profile.
-fn inputs(report: &SimReport, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Digest {
+fn inputs<P>(report: &SimReport<P>, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Digest {
     let (touch, memory_policy) = (report.touch, report.memory_policy.rule);
     let core = core.map(|core| core.name);
     Digest::of(

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use hksim_choose::{Replays, Request, TraceFile, choose, families};
+use hksim_choose::{Predictions, Replays, Request, TraceFile, choose, families};
 use hksim_engine::TouchRule;
 use hksim_explore::figures::Figure;
 use hksim_explore::question::{Goal, Question, Tie, Weights};
@@ -39,8 +39,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (machine, modes_refused) = Machine::with(&[], &());
     let touch = TouchRule::All;
     let traces = vec![TraceFile { path: argument.clone().into(), name: argument, weight: 1.0, touch }];
-    let mut bench =
-        Replays { traces, mode: Mode::Ordered, lookup: &find, machine, modes_refused, seed: 1, done: &|| () };
+    let predictions = Predictions::default();
+    let mut bench = Replays {
+        traces,
+        mode: Mode::Ordered,
+        lookup: &find,
+        machine,
+        modes_refused,
+        seed: 1,
+        done: &|| (),
+        predictions,
+    };
     choose(&mut bench, &request)?.text.iter().for_each(|line| println!("{line}"));
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use crate::candidate::Family;
 use crate::error::ChooseError;
 
 /// A family for each word. A word with settings is tried with these only, one family for each combination of their
-/// values; a known allocator without settings is tried with those that the table of settings
+/// values; a known allocator without settings, by name or by path, is tried with those that the table of settings
 /// (`hksim_explore::knobs`) has for its version.
 ///
 /// # Errors
@@ -25,10 +25,12 @@ pub fn families(words: &[String]) -> Result<Vec<Family>, ChooseError> {
     Ok(expanded(words)?.into_iter().map(family).collect())
 }
 
-/// The settings of a known allocator, grouped: two that set the same variable exclude each other.
-fn axes(allocator: &str) -> Vec<Vec<String>> {
-    let version = library::installed(allocator).map(|library| library.version);
-    let settings = alternatives(allocator, version.as_deref());
+/// The settings of a known allocator, or of a library by its path that is one, grouped: two that set the same variable
+/// exclude each other.
+fn axes(word: &str) -> Vec<Vec<String>> {
+    let library = library::installed(word);
+    let allocator = library.as_ref().map_or(word, |library| library.allocator);
+    let settings = alternatives(allocator, library.as_ref().map(|library| library.version.as_str()));
     grouped(settings.iter().filter_map(|variables| settings_of(allocator, variables)))
 }
 
@@ -50,6 +52,9 @@ fn grouped(settings: impl Iterator<Item = String>) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use hksim_replay::Target;
+    use hksim_replay::compare::{Found, lookup};
+
     use super::*;
 
     #[test]
@@ -60,6 +65,26 @@ mod tests {
             axes,
             [vec!["hugetlb=1"], vec!["trim_threshold=1", "mmap_threshold=2+trim_threshold=2"], vec!["tcache_count=64"]]
         );
+    }
+
+    #[test]
+    fn a_library_by_path_has_the_settings_of_the_allocator_that_it_is() {
+        for name in ["jemalloc", "mimalloc", "gperftools"] {
+            let Ok(Found::Here(Target::Malloc { preload: Some(path), .. })) = lookup(name, "") else {
+                println!("skipped: {name}: not installed");
+                continue;
+            };
+            let path = path.display().to_string();
+            assert_eq!(axes(&path), axes(name), "{path}");
+            let variables = |word: &str, settings: &str| match lookup(word, settings) {
+                Ok(Found::Here(Target::Malloc { variables, .. })) => variables,
+                other => panic!("{word}: {other:?}"),
+            };
+            let settings = axes(name).concat().join("+");
+            assert_eq!(variables(&path, &settings), variables(name, &settings));
+            let own = variables(&path, &format!("MY_OPTION=7+{settings}"));
+            assert!(own.len() > 1 && own.contains(&("MY_OPTION".into(), "7".into())), "{own:?}");
+        }
     }
 
     #[test]

@@ -72,6 +72,16 @@ pub struct Counted {
     pub apply: Vec<String>,
     /// Its pages on each trace, or why there are none.
     pub counts: Result<Vec<Counts>, (Outcome, String)>,
+    /// Why its pages are predicted, if they are: it cannot be timed then.
+    pub predicted: Option<String>,
+}
+
+impl Counted {
+    /// A candidate that this machine does not have, and why.
+    pub(crate) fn missing(why: String) -> Counted {
+        let counts = Err((Outcome::Skipped, why));
+        Counted { library: None, version: None, apply: Vec::new(), counts, predicted: None }
+    }
 }
 
 /// Measures candidates on traces. A candidate that fails is told apart from the others, which go on.

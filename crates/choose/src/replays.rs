@@ -12,6 +12,7 @@ use hksim_trial::{Machine, RunError};
 
 use crate::bench::{Bench, Counted, Counts};
 use crate::candidate::Candidate;
+use crate::predicted::Predictions;
 
 /// A trace to replay.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Replays<'a> {
     pub machine: Machine,
     /// Why modes other than the machine's cannot be set, if they cannot.
     pub modes_refused: Option<String>,
+    /// Pages under modes that cannot be set.
+    pub predictions: Predictions,
     /// The seed of the order of runs.
     pub seed: u64,
     /// Is called after each counted run and each timed round.
@@ -45,17 +48,17 @@ pub struct Replays<'a> {
 }
 
 impl Replays<'_> {
-    fn target(&self, candidate: &Candidate) -> Result<(Allocator, Target), (Outcome, String)> {
-        let skipped = |why| (Outcome::Skipped, why);
-        if let Some(why) = &self.modes_refused
-            && candidate.mode.is_some_and(|mode| self.machine.must_set(mode))
-        {
-            return Err(skipped(why.clone()));
-        }
-        let allocator = (self.lookup)(&candidate.word).map_err(skipped)?;
+    /// Why a candidate's mode cannot be set, if it cannot.
+    fn refusal(&self, candidate: &Candidate) -> Option<&str> {
+        let must_set = candidate.mode.is_some_and(|mode| self.machine.must_set(mode));
+        self.modes_refused.as_deref().filter(|_| must_set)
+    }
+
+    fn target(&self, candidate: &Candidate) -> Result<(Allocator, Target), String> {
+        let allocator = (self.lookup)(&candidate.word)?;
         match allocator.found.clone() {
             Found::Here(target) => Ok((allocator, target)),
-            Found::Missing(why) => Err(skipped(why)),
+            Found::Missing(why) => Err(why),
         }
     }
 
@@ -80,6 +83,18 @@ impl Replays<'_> {
     }
 }
 
+impl Replays<'_> {
+    /// The pages of a candidate whose mode cannot be set.
+    fn predicted(&mut self, candidate: &Candidate, trace: usize, target: &Target) -> Result<Counts, String> {
+        let (Some(here), Some(mode)) = (self.machine.mode(), candidate.mode) else {
+            return Err("this kernel has no huge pages".to_string());
+        };
+        let measured = self.counts(&self.traces[trace], target, None)?;
+        let spec = self.spec(&self.traces[trace], target.clone());
+        self.predictions.counts((&candidate.word, trace), &spec, &measured, (here, mode))
+    }
+}
+
 impl Bench for Replays<'_> {
     fn traces(&self) -> Vec<(String, f64)> {
         self.traces.iter().map(|trace| (trace.name.clone(), trace.weight)).collect()
@@ -88,9 +103,20 @@ impl Bench for Replays<'_> {
     fn count(&mut self, candidate: &Candidate) -> Counted {
         let (allocator, target) = match self.target(candidate) {
             Ok(found) => found,
-            Err(why) => return Counted { library: None, version: None, apply: Vec::new(), counts: Err(why) },
+            Err(why) => return Counted::missing(why),
         };
-        let counts = self.traces.iter().map(|trace| self.counts(trace, &target, candidate.mode));
+        let refused = self.refusal(candidate).map(str::to_string);
+        let counts = (0..self.traces.len()).map(|trace| match refused {
+            Some(_) => self.predicted(candidate, trace, &target),
+            None => self.counts(&self.traces[trace], &target, candidate.mode),
+        });
+        let counts = counts.collect::<Result<Vec<Counts>, String>>();
+        let counts = match (counts, &refused) {
+            (Err(why), Some(refused)) => {
+                Err((Outcome::Skipped, format!("{refused}; and its pages cannot be predicted: {why}")))
+            }
+            (counts, _) => counts.map_err(|why| (Outcome::Failed, why)),
+        };
         let assignment = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             format!("{}={}", name.to_string_lossy(), value.to_string_lossy())
         };
@@ -98,7 +124,8 @@ impl Bench for Replays<'_> {
             library: allocator.library().map(std::path::Path::to_path_buf),
             version: allocator.identified().map(|library| library.version),
             apply: target.environment().into_iter().map(assignment).collect(),
-            counts: counts.collect::<Result<Vec<Counts>, String>>().map_err(|why| (Outcome::Failed, why)),
+            predicted: refused,
+            counts,
         }
     }
 
@@ -108,8 +135,8 @@ impl Bench for Replays<'_> {
             let subjects: Vec<InMode<'_>> = candidates
                 .iter()
                 .map(|candidate| {
-                    let target = self.target(candidate).map_err(|(_, why)| why);
-                    let replay = target
+                    let replay = self
+                        .target(candidate)
                         .and_then(|(_, on)| TimedReplay::of(&self.spec(trace, on)).map_err(|why| why.to_string()));
                     InMode { replay, mode: candidate.mode, machine: &self.machine }
                 })

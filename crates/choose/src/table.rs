@@ -54,7 +54,8 @@ pub(crate) struct Tried {
 
 impl Tried {
     pub(crate) fn new(candidate: Candidate, family: usize, settings: Vec<(usize, String)>, counted: Counted) -> Tried {
-        let ended = counted.counts.as_ref().err().cloned();
+        let predicted = counted.predicted.as_ref().map(|why| (Outcome::Predicted, why.clone()));
+        let ended = counted.counts.as_ref().err().cloned().or(predicted);
         Tried { candidate, family, settings, counted, times: Vec::new(), stage: 0, ended }
     }
 

@@ -42,7 +42,7 @@ impl Bench for Known<'_> {
             })
         });
         let apply = vec![format!("USE={}", candidate.word)];
-        Counted { library: None, version: None, apply, counts: counts.collect() }
+        Counted { library: None, version: None, apply, counts: counts.collect(), predicted: None }
     }
 
     fn time(&mut self, candidates: &[Candidate], effort: Effort) -> Vec<Timings<String>> {

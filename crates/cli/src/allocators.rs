@@ -20,8 +20,8 @@ use crate::output::note;
 pub fn named(flag: &str, word: &str) -> Result<Allocator> {
     let (kind, settings) = word.split_once(':').unwrap_or((word, ""));
     if kind == "native" {
-        let (policy, found) = native(settings).with_context(|| format!("--{flag} {word}"))?;
-        return Ok(Allocator { name: word.to_string(), own: Some(Own { policy, code: Code::InReplay }), found });
+        let policy = || -> Result<Policy> { Ok(PolicyArgs::of_word(settings)?.config()?.policy) };
+        return policy().and_then(|policy| native(word, policy)).with_context(|| format!("--{flag} {word}"));
     }
     if let Some(meant) = meaning(kind) {
         note(&format!("--{flag} {kind}: this is {meant}; Google's TCMalloc is another allocator"));
@@ -35,12 +35,16 @@ pub fn named(flag: &str, word: &str) -> Result<Allocator> {
     Ok(Allocator { name: word.to_string(), own: None, found })
 }
 
-fn native(policy: &str) -> Result<(Policy, Found)> {
-    let policy = PolicyArgs::of_word(policy)?.config()?.policy;
-    Ok(match host::lacks_for(&policy)? {
-        Some(lack) => (policy, Found::Missing(lack)),
-        None => (policy, Found::Here(Target::Native(Box::new(policy)))),
-    })
+/// hksim's own allocator, inside the replay.
+///
+/// # Errors
+/// The kernel's modes cannot be read.
+pub fn native(name: &str, policy: Policy) -> Result<Allocator> {
+    let found = match host::lacks_for(&policy)? {
+        Some(lack) => Found::Missing(lack),
+        None => Found::Here(Target::Native(Box::new(policy))),
+    };
+    Ok(Allocator { name: name.to_string(), own: Some(Own { policy, code: Code::InReplay }), found })
 }
 
 /// The allocator as a program has it: hksim's own becomes the preloaded object of `hksim run`, if a program can run on

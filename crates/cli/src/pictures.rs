@@ -41,15 +41,15 @@ pub struct FigureWord(pub Figure);
 
 impl ValueEnum for FigureWord {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FigureWord; 7] = [
-            FigureWord(Figure::Designs),
-            FigureWord(Figure::PageMap),
-            FigureWord(Figure::Occupancy),
-            FigureWord(Figure::Huge),
-            FigureWord(Figure::Reasons),
-            FigureWord(Figure::Classes),
-            FigureWord(Figure::Tlb),
-        ];
+        const ALL: [FigureWord; Figure::ALL.len()] = {
+            let mut all = [FigureWord(Figure::Designs); Figure::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = FigureWord(Figure::ALL[index]);
+                index += 1;
+            }
+            all
+        };
         &ALL
     }
 

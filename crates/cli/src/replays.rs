@@ -1,7 +1,7 @@
 //! Replays of traces on allocators that flags name, for choices and promises.
 
 use anyhow::Result;
-use hksim_choose::{Replays, TraceFile};
+use hksim_choose::{Predictions, Replays, TraceFile};
 use hksim_engine::TouchRule;
 use hksim_explore::inputs::Trace;
 use hksim_linux_mm::ThpMode;
@@ -47,7 +47,16 @@ pub fn with_bench<T>(replayed: &Replayed<'_>, work: impl FnOnce(&mut Replays<'_>
         Some(TraceFile { path: trace.input.file.clone()?.into(), name: trace.name(), weight, touch })
     };
     let traces = traces.iter().zip(weights).filter_map(file).collect();
-    work(&mut Replays { traces, mode: Mode::Ordered, lookup: &lookup, machine, modes_refused, seed, done: &done })
+    work(&mut Replays {
+        traces,
+        mode: Mode::Ordered,
+        lookup: &lookup,
+        machine,
+        modes_refused,
+        predictions: Predictions::default(),
+        seed,
+        done: &done,
+    })
 }
 
 /// An allocator as a program has it.

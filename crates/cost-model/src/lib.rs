@@ -30,7 +30,7 @@ pub mod profile;
 pub mod store;
 pub mod system_time;
 
-pub use kernel_work::{Calls, KernelWork};
+pub use kernel_work::{Caches, Calls, KernelPart, KernelWork};
 pub use line_price::{LineAccesses, LinePart, LinePrice};
 pub use machine::Machine;
 pub use median_range::MedianRange;

@@ -4,11 +4,18 @@
 //! before, which the processor fetches ahead, and of scattered lines otherwise. The costs of page walks are part of
 //! those of scattered lines, in small and in huge pages. What an access costs that hits the first cache is a part of its
 //! instruction's time; it counts only for the program's accesses, whose instructions nobody counts.
+//!
+//! The allocator's accesses to its own data that are not in sequence are loads which the next instructions wait for: each
+//! costs a step of a chase through as much memory, but at most through [`OVERLAP_BYTES`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::median_range::MedianRange;
 use crate::memory_costs::{CostCurve, MemoryCosts};
+
+/// Memory that a second-level cache holds. A load that misses it takes longer than the instructions of the next calls,
+/// which the processor executes meanwhile. So it costs no more than one that just misses it.
+pub const OVERLAP_BYTES: u64 = 1 << 20;
 
 /// Whose accesses they are, and how the processor finds the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,23 +29,22 @@ pub enum LinePart {
     FillingSequential,
     /// The other ones of these.
     FillingIsolated,
-    /// The allocator's to its own data.
-    Bookkeeping,
+    /// The allocator's to its own data, in sequence.
+    BookkeepingSequential,
+    /// The other ones of these.
+    BookkeepingIsolated,
 }
 
 impl LinePart {
     /// All of them, in their order.
-    pub const ALL: [LinePart; 5] = [
+    pub const ALL: [LinePart; 6] = [
         LinePart::ProgramSequential,
         LinePart::ProgramIsolated,
         LinePart::FillingSequential,
         LinePart::FillingIsolated,
-        LinePart::Bookkeeping,
+        LinePart::BookkeepingSequential,
+        LinePart::BookkeepingIsolated,
     ];
-
-    fn is_sequential(self) -> bool {
-        matches!(self, LinePart::ProgramSequential | LinePart::FillingSequential)
-    }
 
     fn is_program(self) -> bool {
         matches!(self, LinePart::ProgramSequential | LinePart::ProgramIsolated)
@@ -68,19 +74,20 @@ pub struct LinePrice {
 }
 
 impl LinePrice {
-    /// Prices accesses. `None` if the profile has no costs of scattered accesses, or of sequential ones.
+    /// Prices accesses. `None` if the profile has no costs of scattered accesses, of sequential ones, or of a chase.
     pub fn of(lines: &[LineAccesses], costs: &MemoryCosts) -> Option<LinePrice> {
         let mut price = LinePrice::default();
         for part in LinePart::ALL {
             let mut part_ns = MedianRange::default();
             for &LineAccesses { is_huge, reuse_bytes, accesses, .. } in lines.iter().filter(|lines| lines.part == part)
             {
-                let curve = curve_of(costs, part, is_huge);
+                let (curve, bytes_max) = curve_of(costs, part, is_huge);
+                let bytes = reuse_bytes.min(bytes_max);
                 let first = if part.is_program() { 0.0 } else { curve.at(0, |cost| cost.median_ns)? };
-                curve.at(reuse_bytes, |cost| cost.median_ns)?;
+                curve.at(bytes, |cost| cost.median_ns)?;
                 part_ns = part_ns
                     + MedianRange::each(|quartile| {
-                        accesses as f64 * (curve.at(reuse_bytes, quartile).unwrap_or(0.0) - first).max(0.0)
+                        accesses as f64 * (curve.at(bytes, quartile).unwrap_or(0.0) - first).max(0.0)
                     });
             }
             price.total_ns = price.total_ns + part_ns;
@@ -90,11 +97,51 @@ impl LinePrice {
     }
 }
 
-/// The costs of a part's accesses. Without costs in huge pages, those in small pages are an upper bound.
-fn curve_of(costs: &MemoryCosts, part: LinePart, is_huge: bool) -> &CostCurve {
-    match part.is_sequential() {
-        true => &costs.fill,
-        false if is_huge && !costs.scatter_huge.0.is_empty() => &costs.scatter_huge,
-        false => &costs.scatter,
+/// The costs of a part's accesses, and the memory beyond which they do not grow. Without costs in huge pages, those in
+/// small pages are an upper bound.
+fn curve_of(costs: &MemoryCosts, part: LinePart, is_huge: bool) -> (&CostCurve, u64) {
+    let pages = |small, huge| if is_huge && !CostCurve::is_empty(huge) { huge } else { small };
+    match part {
+        LinePart::ProgramSequential | LinePart::FillingSequential | LinePart::BookkeepingSequential => {
+            (&costs.fill, u64::MAX)
+        }
+        LinePart::ProgramIsolated | LinePart::FillingIsolated => (pages(&costs.scatter, &costs.scatter_huge), u64::MAX),
+        LinePart::BookkeepingIsolated => (pages(&costs.chase, &costs.chase_huge), OVERLAP_BYTES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_costs::CostAt;
+    use crate::profile::Cost;
+
+    #[test]
+    fn a_load_of_the_allocator_costs_a_step_of_a_chase_up_to_the_second_level() {
+        let cost = |ns: f64| Cost { low_ns: ns, median_ns: ns, high_ns: ns, kernel_share: 1.0, rounds: 1 };
+        let curve = |costs: [f64; 3]| {
+            let points = [16 << 10, OVERLAP_BYTES, 1 << 30].into_iter().zip(costs);
+            CostCurve(points.map(|(bytes, ns)| CostAt { bytes, cost: cost(ns) }).collect())
+        };
+        let costs = MemoryCosts {
+            huge_pages_skipped: None,
+            cycle: cost(0.25),
+            fill: curve([0.5, 0.75, 4.0]),
+            scatter: curve([1.5, 1.5, 9.0]),
+            scatter_huge: CostCurve::default(),
+            chase: curve([1.0, 14.0, 300.0]),
+            chase_huge: curve([1.0, 10.0, 200.0]),
+        };
+        let price = |part, is_huge, reuse_bytes| {
+            let lines = [LineAccesses { part, is_huge, reuse_bytes, accesses: 1 }];
+            LinePrice::of(&lines, &costs).expect("costs").total_ns.median
+        };
+        let loads = [16 << 10, OVERLAP_BYTES, 1 << 30].map(|bytes| price(LinePart::BookkeepingIsolated, false, bytes));
+        assert_eq!(loads, [0.0, 13.0, 13.0]);
+        assert_eq!(price(LinePart::BookkeepingIsolated, true, OVERLAP_BYTES), 9.0);
+        assert_eq!(price(LinePart::BookkeepingSequential, false, 1 << 30), 3.5);
+        assert_eq!(price(LinePart::ProgramSequential, false, 1 << 30), 4.0);
+        assert_eq!(price(LinePart::ProgramIsolated, true, 1 << 30), 9.0, "small pages for lack of huge ones");
+        assert_eq!(price(LinePart::FillingIsolated, false, 1 << 30), 7.5);
     }
 }

@@ -20,6 +20,11 @@ pub struct CostAt {
 pub struct CostCurve(pub Vec<CostAt>);
 
 impl CostCurve {
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The cost between two measured amounts, in nanoseconds; beyond them, that of the nearest. Interpolated in the
     /// logarithm of the amount. `None` if nothing was measured.
     pub fn at(&self, bytes: u64, of: impl Fn(&Cost) -> f64) -> Option<f64> {

@@ -35,10 +35,11 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// The locality of touches while this amount of memory passes through the caches. Filling an object makes a fault
-    /// dearer because the object's lines displace those of the fault path; a large footprint displaces them, too. So
-    /// filling counts in full with 4 MiB and not at all from 32 MiB on, where its first touches cost the same as others.
-    fn among(self, bytes: u64) -> Locality {
+    /// The locality of touches in a run that repeats, while this amount of memory passes through the caches. Filling an
+    /// object makes a fault dearer because the object's lines displace those of the fault path; a large footprint
+    /// displaces them, too. So filling counts in full with 4 MiB and not at all from 32 MiB on, where its first touches
+    /// cost the same as others.
+    pub(crate) fn among(self, bytes: u64) -> Locality {
         let [least, ..] = &FOOTPRINTS;
         let log = |bytes: u64| (bytes as f64).log2();
         let clamped = bytes.clamp(least.bytes, APART_BYTES);
@@ -148,7 +149,7 @@ impl Work {
         match touch {
             FirstTouch::Huge(locality) => self.add_huge(number, locality, footprint_bytes),
             FirstTouch::Pages(locality) => {
-                self.add_with_locality(Operation::WriteFault, number, locality.among(footprint_bytes));
+                self.add_with_locality(Operation::WriteFault, number, locality);
                 self.add_distance(number * (1.0 - locality.apart), around(footprint_bytes));
             }
             FirstTouch::Populated => {
@@ -157,7 +158,6 @@ impl Work {
             }
             FirstTouch::Folios(bytes, locality) => {
                 *self.folios.entry(bytes).or_default() += number;
-                let locality = locality.among(footprint_bytes);
                 self.add_part(Operation::MemsetUntouched, number * locality.filling);
                 self.add_part(Operation::Refault, number * -locality.filling);
                 self.add_part(Operation::WriteFaultApart, number * locality.apart);
@@ -197,7 +197,7 @@ impl Work {
         let pages = match touch {
             FirstTouch::Pages(locality) => {
                 let number = number as f64;
-                self.add_with_locality(Operation::Refault, number, locality.among(returned_bytes));
+                self.add_with_locality(Operation::Refault, number, locality);
                 self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
                 number * (1.0 - locality.filling - locality.apart)
             }
@@ -217,6 +217,25 @@ impl Work {
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);
         self.add_part(operation, number * (1.0 - filling - apart));
+    }
+
+    /// The work of both.
+    #[must_use]
+    pub(crate) fn plus(mut self, other: Work) -> Work {
+        other.counts.into_iter().for_each(|(operation, number)| self.add_part(operation, number));
+        for (own, others) in [(&mut self.folios, other.folios), (&mut self.folio_bytes, other.folio_bytes)] {
+            others.into_iter().for_each(|(bytes, number)| *own.entry(bytes).or_default() += number);
+        }
+        self.new_huge += other.new_huge;
+        self
+    }
+
+    /// The median of the system time of the work, in seconds: that of several parts is their sum.
+    ///
+    /// # Errors
+    /// The profile lacks the cost of an operation.
+    pub fn median_s(&self, profile: &Profile) -> Result<f64, CostError> {
+        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.median_ns).sum::<f64>() / 1e9)
     }
 
     /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, which contained this many present pages in total.
@@ -461,13 +480,15 @@ mod tests {
         ]);
         let locality = |filling, apart| Locality { filling, apart, far: 0.0 };
         let cost = |touch, bytes| first_touch(&profile, touch, bytes);
-        let pages = |filling, apart, mib: u64| cost(FirstTouch::Pages(locality(filling, apart)), mib << 20);
+        let pages =
+            |filling, apart, mib: u64| cost(FirstTouch::Pages(locality(filling, apart).among(mib << 20)), mib << 20);
         assert_eq!([pages(0.0, 0.0, 32), pages(1.0, 0.0, 32), pages(0.0, 1.0, 32)], [1200.0, 1200.0, 3000.0]);
         assert_eq!([pages(0.0, 0.0, 4), pages(1.0, 0.0, 4), pages(0.0, 1.0, 4)], [1000.0, 1800.0, 3000.0]);
         // 16 MiB is two thirds of the way from 4 to 32 MiB on a logarithmic scale.
         assert!((pages(0.75, 0.25, 16) - (0.25 * (1800.0 + 200.0) + 0.5 * 1200.0 + 0.25 * 3000.0)).abs() < 1e-6);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
-        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart)), bytes);
+        let folio =
+            |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart).among(bytes)), bytes);
         // 64 KiB is 1/32 of a huge page.
         assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0);
         assert_eq!(folio(0.5, 0.0, 4 << 20), 5000.0 + 350.0);
@@ -485,9 +506,9 @@ mod tests {
             "a larger footprint: plus the difference of huge pages"
         );
         let mut refaults = Work::default();
-        let apart = FirstTouch::Pages(locality(0.25, 0.25));
-        refaults.add_refaults(apart, 4, 4 << 20);
-        refaults.add_refaults(apart, 4, 32 << 20);
+        for bytes in [4 << 20, 32 << 20] {
+            refaults.add_refaults(FirstTouch::Pages(locality(0.25, 0.25).among(bytes)), 4, bytes);
+        }
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
         let near_and_far_ns = [1800.0 + 3000.0 + 2200.0, 3000.0 + 3300.0 + 3.0 * 200.0];
         assert!((refaults_ns - near_and_far_ns.iter().sum::<f64>()).abs() < 1e-6);

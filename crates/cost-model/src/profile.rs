@@ -18,8 +18,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum cost of an operation: ten seconds.
 const NS_MAX: f64 = 1e10;
 
-/// Minimum share of kernel time of a timed operation.
-const SHARE_MIN: f64 = 0.01;
+/// Minimum share of kernel time of a timed operation: a share that was sampled from a hundred milliseconds is hardly known
+/// better. Writing to pages that are marked free is work of the processor, so that hardly any sample is the kernel's.
+const SHARE_MIN: f64 = 0.001;
 
 /// A timed operation. Costs are in ns per page (4 KiB), huge page (2 MiB) or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -216,6 +217,7 @@ pub struct Cost {
 impl Cost {
     /// The cost from the processor times of several rounds and the kernel's share of them; `None` without rounds.
     pub fn of(mut rounds_ns: Vec<f64>, kernel_share: f64) -> Option<Cost> {
+        let kernel_share = kernel_share.clamp(SHARE_MIN, 1.0);
         rounds_ns.sort_by(f64::total_cmp);
         let last = rounds_ns.len().checked_sub(1)?;
         let at = |quarters: usize| rounds_ns[(last * quarters + 2) / 4] * kernel_share;
@@ -229,7 +231,7 @@ impl Cost {
             return Err("low, median and high are not in order from 0");
         }
         if !(SHARE_MIN..=1.0).contains(&self.kernel_share) || self.rounds == 0 {
-            return Err("kernel_share is not between 0.01 and 1, or rounds is 0");
+            return Err("kernel_share is not between 0.001 and 1, or rounds is 0");
         }
         Ok(())
     }
@@ -380,6 +382,13 @@ mod tests {
         assert_eq!(cost, Some(expected));
         assert_eq!(expected.processor_ns(), 50.0);
         assert_eq!(Cost::of(Vec::new(), 1.0), None);
+    }
+
+    #[test]
+    fn a_cost_is_valid_even_if_no_sample_was_the_kernels() {
+        let cost = Cost::of(vec![2.0, 3.0], 0.0).expect("two rounds");
+        assert_eq!(cost.check(), Ok(()));
+        assert!(cost.processor_ns() > 1.0, "{cost:?}");
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn position(events: u64, [near, far]: [u64; 2]) -> f64 {
 
 /// The locality of first touches of huge pages, as of [`locality`].
 pub fn huge_locality(gaps: impl Iterator<Item = (u64, u64)> + Clone) -> Locality {
-    let Locality { filling, apart, .. } = spread(gaps.clone(), 0, HUGE_EVENTS);
+    let Locality { filling, apart, .. } = spread(gaps.clone(), 0, |events| position(events, HUGE_EVENTS));
     let (all, far) = gaps.clone().fold((0.0, 0.0), |(all, far), (events, installs)| {
         (all + installs as f64, far + installs as f64 * position(events, FAR_EVENTS))
     });
@@ -166,12 +166,19 @@ pub fn huge_locality(gaps: impl Iterator<Item = (u64, u64)> + Clone) -> Locality
 /// The locality of first touches of pages, from the number of events between them and the touches with that number.
 /// `by_hand` counts the touches that write one byte of each page in turn.
 pub fn locality(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64) -> Locality {
-    spread(gaps, by_hand, FAULT_EVENTS)
+    spread(gaps, by_hand, |events| position(events, FAULT_EVENTS))
+}
+
+/// The same for a program whose time is predicted, in user mode and in the kernel. Every touch that does not fill an object
+/// is apart: the instructions after a fault run slower, too, however little the program did before it.
+pub fn program_locality(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64) -> Locality {
+    spread(gaps, by_hand, |_| 1.0)
 }
 
 /// The locality of first touches, from the number of events between them. Within one event, the program writes an
-/// object from end to end. `by_hand` counts the touches that write one byte of each page in turn.
-fn spread(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64, ends: [u64; 2]) -> Locality {
+/// object from end to end. `by_hand` counts the touches that write one byte of each page in turn. `apart` is the share by
+/// which touches after so many events are apart.
+fn spread(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64, apart: impl Fn(u64) -> f64) -> Locality {
     let mut locality = Locality::default();
     let mut all = 0.0;
     for (events, installs) in gaps {
@@ -179,7 +186,7 @@ fn spread(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64, ends: [u64; 2]) 
         if events == 0 {
             locality.filling += installs.saturating_sub(by_hand) as f64;
         } else {
-            locality.apart += installs as f64 * position(events, ends);
+            locality.apart += installs as f64 * apart(events);
         }
     }
     let all = f64::max(all, 1.0);

@@ -39,7 +39,7 @@ impl Baseline {
 pub struct Design {
     /// Its flags, as they can be given on a command line; empty for the only design.
     pub name: String,
-    /// Number of settings of its policy that are not those of the baseline.
+    /// Number of settings that are not those of the baseline: of its policy, and of its kernel if rows differ in it.
     pub settings_changed: usize,
     /// What the baseline is.
     #[serde(skip)]

@@ -81,8 +81,12 @@ impl<P: Described> Layout<P> {
             let given = varied.iter().filter(|flag| !word(flags, flag).is_empty());
             given.map(|flag| format!("--{flag} {}", word(flags, flag))).collect::<Vec<_>>().join(" ")
         };
-        let design =
-            |((policy, _), flags): (&(P, RunConfig), &Flags)| Design::described(name(flags), policy.settings_changed());
+        // What is the same in all rows is no change, unless it is the allocator's.
+        let design = |((policy, _), flags): (&(P, RunConfig), &Flags)| {
+            let default = all_flags(policy, &RunConfig::on_expected_kernel(policy.of_modes()));
+            let of_kernel = varied.iter().filter(|flag| word(flags, flag) != word(&default, flag)).count();
+            Design::described(name(flags), policy.settings_changed() + of_kernel)
+        };
         self.designs.iter().zip(&flags).map(design).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hksim_cost_model::{Profile, SystemTime};
+use hksim_cost_model::{Profile, Work};
 use hksim_designs::{Label, Listed, Neighbour, Untyped, Visitor, each};
 use hksim_engine::{PAGE_BYTES, Region};
 use hksim_policy::vocabulary::{Prefault, Purge};
@@ -11,7 +11,7 @@ use hksim_sim::explain::explain;
 use hksim_sim::simulate::{Marks, Simulated, simulate};
 use hksim_sim::sweep::{Input, SweepProgress};
 use hksim_sim::{Counted, Explained, SimConfig, SimError, SimReport, explain_design, simulate_design, sweep};
-use hksim_time_model::Time;
+use hksim_time_model::{Term, Time, user_terms};
 use hksim_trace::source::EventSource;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::causes::{Cause, Remedy, remedies};
 use crate::flags::RunConfig;
 use crate::flags::table::{FLAGS, Subject};
-use crate::priced::counted;
+use crate::priced::{counted, program_work};
 
 /// Is called with the number of a setup and its report.
 pub type Finished<'a, P> = dyn Fn(usize, &SimReport<P>) + Sync + 'a;
@@ -58,7 +58,10 @@ pub trait Described: Clone + PartialEq + Serialize + DeserializeOwned + Send + S
     ///
     /// # Errors
     /// It is not known; the text says why.
-    fn time(report: &SimReport<Self>, system_time: &SystemTime, profile: &Profile) -> Result<Time, String>;
+    fn time(report: &SimReport<Self>, profile: &Profile) -> Result<Time, String>;
+
+    /// The terms of that time, but those of the kernel.
+    fn user_terms(report: &SimReport<Self>, time: &Time, profile: &Profile) -> Vec<Term>;
 
     /// Simulates a source, which must be at its start.
     ///
@@ -129,8 +132,12 @@ impl Described for Policy {
         self.prefault == Prefault::Touch
     }
 
-    fn time(report: &SimReport, system_time: &SystemTime, profile: &Profile) -> Result<Time, String> {
-        Time::of(report, system_time, profile).map_err(|why| why.to_string())
+    fn time(report: &SimReport, profile: &Profile) -> Result<Time, String> {
+        Time::of(report, &Work::from(&program_work(report)), profile).map_err(|why| why.to_string())
+    }
+
+    fn user_terms(report: &SimReport, time: &Time, profile: &Profile) -> Vec<Term> {
+        user_terms(report, time, profile)
     }
 
     fn simulate(source: &mut (dyn EventSource + Send), setup: &SimConfig, marks: Marks) -> Result<Simulated, SimError> {
@@ -250,8 +257,12 @@ impl Described for Label {
         true
     }
 
-    fn time(_: &SimReport<Label>, _: &SystemTime, _: &Profile) -> Result<Time, String> {
+    fn time(_: &SimReport<Label>, _: &Profile) -> Result<Time, String> {
         Err("the instructions of a design are not known, only those of SuperSlab".to_string())
+    }
+
+    fn user_terms(_: &SimReport<Label>, _: &Time, _: &Profile) -> Vec<Term> {
+        Vec::new()
     }
 
     fn simulate(

@@ -1,13 +1,17 @@
 //! Designs that are explained on one trace, and what removes the causes of their installs.
 
+use hksim_cost_model::Profile;
 use hksim_engine::ForkWindow;
+use hksim_sim::simulate::Marks;
 use hksim_sim::{Explained, SimConfig};
 
 use crate::causes::{Cause, Remedy, Tried};
 use crate::described::Described;
 use crate::error::ExploreError;
+use crate::explained_time::ExplainedTime;
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
+use crate::priced::Priced;
 use crate::runs::{Listener, setup_of};
 
 /// A trace on which designs are explained.
@@ -39,6 +43,23 @@ impl Subject<'_> {
         let setup = self.setup(allocator, config)?;
         let mut source = (self.trace.input.open)()?;
         Ok(P::explain(&mut *source, &setup, self.mark)?)
+    }
+
+    /// The times of an explained allocator, from a simulation that counts what they need.
+    ///
+    /// # Errors
+    /// As for [`explain`](Subject::explain).
+    pub fn timed<P: Described>(
+        &self,
+        explained: &Explained<P>,
+        config: &RunConfig,
+        profile: &Profile,
+    ) -> Result<ExplainedTime<P>, ExploreError> {
+        let allocator = &explained.report.policy;
+        let setup = SimConfig { counted: allocator.counted(Some(profile)), ..self.setup(allocator, config)? };
+        let mut source = (self.trace.input.open)()?;
+        let report = P::simulate(&mut *source, &setup, Marks::Skip)?.report;
+        Ok(ExplainedTime::new(Priced::new(report, Some(profile)), explained, profile))
     }
 
     /// Simulates the remedies of each cause, all of them in one sweep. A remedy under which more requests fail is none.

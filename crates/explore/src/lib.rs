@@ -48,6 +48,7 @@ pub mod described;
 pub mod digest;
 pub mod error;
 pub mod explained;
+pub mod explained_time;
 pub mod exports;
 pub mod figure_range;
 pub mod figures;

@@ -1,7 +1,7 @@
 //! Simulations with their times.
 
-use hksim_cost_model::system_time::{huge_locality, locality};
-use hksim_cost_model::{Calls, KernelWork, Profile, SystemTime, Work};
+use hksim_cost_model::system_time::{huge_locality, locality, program_locality};
+use hksim_cost_model::{Caches, Calls, KernelWork, Locality, Profile, SystemTime, Work};
 use hksim_policy::Policy;
 use hksim_sim::{Counted, SimReport};
 use hksim_time_model::{Time, not_calibrated};
@@ -27,9 +27,14 @@ pub struct Priced<P = Policy> {
     pub time_skipped: Option<String>,
 }
 
-/// The figure that designs are compared by if none was named: time, if it is known of all of them.
-pub fn goal<P>(rows: &[Priced<P>]) -> Figure {
-    let has_times = !rows.is_empty() && rows.iter().all(|row| row.time.is_some());
+/// The figure that designs are compared by if none was named: time, if on each trace it is known of all of them or of at
+/// least two. Designs without a time are named then, and not compared.
+pub fn goal<P>(rows: &[Priced<P>], rows_per_trace: usize) -> Figure {
+    let is_compared = |rows: &[Priced<P>]| {
+        let timed = rows.iter().filter(|row| row.time.is_some()).count();
+        timed == rows.len() || timed >= 2
+    };
+    let has_times = !rows.is_empty() && rows.chunks(rows_per_trace.max(1)).all(is_compared);
     if has_times { Figure::Time } else { Figure::Installs }
 }
 
@@ -46,7 +51,7 @@ impl<P: Described> Priced<P> {
             return Priced { report, system_time: None, time: None, time_skipped: None };
         };
         let system_time = SystemTime::of(&work(&report), profile);
-        let (time, time_skipped) = match P::time(&report, &system_time, profile) {
+        let (time, time_skipped) = match P::time(&report, profile) {
             Ok(time) => (Some(time), None),
             Err(why) => (None, Some(why)),
         };
@@ -54,21 +59,40 @@ impl<P: Described> Priced<P> {
     }
 }
 
-/// The kernel's work for a simulated design.
+/// The kernel's work for a simulated design, in a run that repeats: as calibrations and measurements of system time do.
 pub fn work<P: Described>(report: &SimReport<P>) -> Work {
+    Work::from(&repeated_work(report))
+}
+
+/// That work, as it was counted.
+pub fn repeated_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
+    let small = locality(report.page_operations.fault_spacing.iter(), by_hand(report));
+    kernel_work(report, small, Caches::Warm(report.rss_bytes_peak))
+}
+
+/// The kernel's work for a simulated design, and what it costs the program in user mode, in a program that runs once.
+pub fn program_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
+    kernel_work(report, program_locality(report.page_operations.fault_spacing.iter(), by_hand(report)), Caches::Cold)
+}
+
+/// First touches by a prefault that writes to page after page.
+fn by_hand<P: Described>(report: &SimReport<P>) -> u64 {
+    if report.policy.prefaults_by_hand() { report.installs.by_reason.prefault } else { 0 }
+}
+
+fn kernel_work<P: Described>(report: &SimReport<P>, small: Locality, caches: Caches) -> KernelWork<'_> {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
-    let by_hand = if report.policy.prefaults_by_hand() { report.installs.by_reason.prefault } else { 0 };
-    Work::from(&KernelWork {
+    KernelWork {
         installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
         operations: &done.operations,
         refaults: &done.refaults,
-        small: locality(done.fault_spacing.iter(), by_hand),
+        small,
         huge: huge_locality(done.huge_fault_spacing.iter()),
-        footprint_bytes: report.rss_bytes_peak,
+        caches,
         pmd_splits: report.pmd_splits,
         reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
         calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise, remap: calls.mremap },
-    })
+    }
 }
 
 /// The figures of a row.

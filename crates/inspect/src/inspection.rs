@@ -6,6 +6,7 @@ use hksim_linux_mm::{PMD_PAGES, PlaceObstacle, ThpDisable, ThpMode};
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::page_flags::PageFlags;
 use hksim_linux_probe::page_states::PageStates;
+use hksim_linux_probe::smaps::{self, Mapping};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
@@ -15,7 +16,6 @@ use crate::process::Process;
 use crate::range::{PmdRange, Ranges};
 use crate::region::{self, Region};
 use crate::remedy::{Remedy, remedies};
-use crate::smaps::{self, Mapping};
 use crate::verdict::{Obstacle, Situation, Verdict, Way};
 
 /// What memory a process has, and which of it can be in huge pages. Bytes are resident ones unless they say otherwise.

@@ -2,7 +2,7 @@
 //! is not stopped, and nothing of it or of the machine is changed.
 //!
 //! - [`inspect`] reads everything; [`Inspection`] is what it found.
-//! - [`smaps`]: the process's mappings with their figures; [`region`]: which mappings belong together.
+//! - [`region`]: which mappings belong together.
 //! - [`range`]: what each aligned 2 MiB range holds; [`verdict`]: whether it can be a huge page, and why not.
 //! - [`remedy`]: what a change of advice or of a mode would give.
 //! - [`machine`]: modes, counters and khugepaged; [`cgroup`]: limits of memory.
@@ -23,7 +23,6 @@ mod process;
 pub mod range;
 pub mod region;
 pub mod remedy;
-pub mod smaps;
 pub mod verdict;
 
 pub use error::InspectError;

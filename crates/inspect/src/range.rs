@@ -8,8 +8,7 @@ use hksim_linux_mm::PMD_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::page_flags::PageFlags;
 use hksim_linux_probe::page_states::{Entry as PageEntry, PageState, PageStates};
-
-use crate::smaps::Mapping;
+use hksim_linux_probe::smaps::Mapping;
 
 /// The part of a mapping in one aligned 2 MiB range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

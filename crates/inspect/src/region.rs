@@ -1,8 +1,8 @@
 //! Which mappings belong together.
 
+use hksim_linux_probe::smaps::Mapping;
 use serde::{Deserialize, Serialize};
 
-use crate::smaps::Mapping;
 use crate::verdict::{Obstacle, Way};
 
 /// Mappings that belong together.
@@ -190,7 +190,7 @@ fn kernel_name(mapping: &Mapping) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smaps::parse;
+    use hksim_linux_probe::smaps::parse;
 
     #[test]
     fn stacks_and_arenas_are_recognised_by_their_shape() {

@@ -3,12 +3,12 @@
 use hksim_linux_mm::PlaceObstacle::{MappingEdge, MappingTooShort, MappingUnaligned};
 use hksim_linux_mm::{PMD_PAGES, ThpDisable, ThpMode};
 use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::smaps::Mapping;
 use hksim_text::units::{bytes, of, time};
 use serde::{Deserialize, Serialize};
 
 use crate::inspection::{Memory, WayCount};
 use crate::machine::{HUGE_BYTES, Khugepaged};
-use crate::smaps::Mapping;
 use crate::verdict::{Obstacle, Situation, Way};
 
 /// What a change would give.

@@ -1,11 +1,11 @@
 //! Whether a 2 MiB range can become a huge page, by which way, and why not.
 
 use hksim_linux_mm::{PMD_PAGES, PlaceObstacle, SettingObstacle, ThpDisable, ThpMode};
+use hksim_linux_probe::smaps::Mapping;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Khugepaged;
 use crate::range::{Entry, PmdRange};
-use crate::smaps::Mapping;
 
 /// The settings that decide about a range, apart from its mapping's own advice.
 #[derive(Clone, Debug, PartialEq)]

@@ -72,20 +72,29 @@ impl Kernel {
         }
     }
 
-    /// The PMD ranges that a scan makes huge, in ascending order (R11).
-    fn collapsed_by_scan(&self) -> Vec<u64> {
-        let is_scanned = |vma: &Vma| vma.anon.is_some() && !vma.flags.hugetlb && self.may_be_huge(vma);
+    /// The PMD ranges that a scan would make huge, in ascending order (R11).
+    pub fn collapsed_by_scan(&self) -> Vec<u64> {
         let mut found = Vec::new();
+        self.for_each_scanned(|pmd, vma, table| {
+            if self.is_collapsed_by_scan(vma, table) {
+                found.push(pmd);
+            }
+        });
+        found
+    }
+
+    /// Visits the PMD ranges with tables that a scan looks at, in ascending order, with the mapping that has all of each.
+    pub(super) fn for_each_scanned(&self, mut visit: impl FnMut(u64, &Vma, &PteTable)) {
+        let is_scanned = |vma: &Vma| vma.anon.is_some() && !vma.flags.hugetlb && self.may_be_huge(vma);
         for vma in self.vmas.all().into_iter().filter(is_scanned) {
             let (mut from, end) = (vma.start.div_ceil(PMD_PAGES), vma.end / PMD_PAGES);
             while let Some(pmd) = self.tables.next_present(from, end) {
                 from = pmd + 1;
-                if matches!(self.tables.entry(pmd), PmdEntry::Table(table) if self.is_collapsed_by_scan(&vma, table)) {
-                    found.push(pmd);
+                if let PmdEntry::Table(table) = self.tables.entry(pmd) {
+                    visit(pmd, &vma, table);
                 }
             }
         }
-        found
     }
 
     /// Whether a scan collapses the range of this table, all of which is in one mapping.

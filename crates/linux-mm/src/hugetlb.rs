@@ -70,6 +70,13 @@ impl Vma {
 }
 
 impl Kernel {
+    /// A page of the pool that is there already. Left out if the configured pool has no page for it.
+    pub(super) fn know_hugetlb(&mut self, vma: &Vma, pmd: u64) {
+        if self.memory.get().pool.take(vma.reserves()).is_ok() {
+            self.tables.replace(pmd, PmdEntry::Hugetlb { writable: true, frame: None });
+        }
+    }
+
     /// Handles a fault in a hugetlb mapping: allocates a page from the pool, or grants write permission for a present
     /// page, which was installed by a read or write-protected later.
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {

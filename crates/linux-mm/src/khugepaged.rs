@@ -18,6 +18,8 @@ pub enum KhugepagedWork {
     None,
     /// Also what it leaves once it has scanned everything ([`Kernel::khugepaged_settled`]).
     Settled,
+    /// Also the most that it can leave at the end, at its pace ([`Kernel::khugepaged_at_end`]).
+    Bound,
 }
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
@@ -66,6 +68,16 @@ pub struct KhugepagedBound {
     pub installs_avoided_max: u64,
 }
 
+/// The most that an address space can have at its end if khugepaged has worked at its pace meanwhile. The least is what it
+/// has without khugepaged, which may be busy with other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KhugepagedAtEnd {
+    /// Resident bytes, hugetlb included.
+    pub rss_bytes_max: u64,
+    /// Transparent huge pages mapped by PMD entries.
+    pub huge_pages_max: u64,
+}
+
 impl Kernel {
     /// An upper bound on the effects of khugepaged on this address space within `time_ns` nanoseconds after its first
     /// page. `None` if nothing could be collapsed so far and no mapping can have huge pages, or if khugepaged scans no
@@ -75,11 +87,8 @@ impl Kernel {
     /// ignores scans of other processes and the duration of a collapse, which only reduce the effect. Only ranges with
     /// pages mapped by PTEs are collapsed, so the bound is zero without such pages.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
-        let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none, .. } = self.config().khugepaged;
-        // With a sleep of 0 khugepaged scans continuously.
-        let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
-        let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
-        let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
+        let Khugepaged { max_ptes_none, .. } = self.config().khugepaged;
+        let pmds = self.config().khugepaged.pmds_scanned(time_ns);
         let counters = self.counters();
         let finds_any = counters.collapsible_pages + counters.pmd_splits > 0;
         // What was found may be unmapped by now.
@@ -88,11 +97,48 @@ impl Kernel {
         (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
     }
 
+    /// The most that this address space can have now if khugepaged has worked for `time_ns` nanoseconds. `None` if the
+    /// configuration does not ask for it ([`KhugepagedWork::Bound`]).
+    ///
+    /// Each scan of a range fills at most `max_ptes_none` pages, and what it filled is present until the process drops
+    /// it. So at most as many ranges as were scanned have more pages than without khugepaged: those that lack most.
+    /// Memory that may have no huge pages at the end counts as memory that never had any.
+    pub fn khugepaged_at_end(&self, time_ns: u64) -> Option<KhugepagedAtEnd> {
+        let limits = &self.config().khugepaged;
+        (limits.work == KhugepagedWork::Bound).then(|| {
+            let scanned = limits.pmds_scanned(time_ns);
+            let filled_max = scanned.saturating_mul(limits.max_ptes_none.min(PMD_PAGES - 1));
+            let mut absent = Vec::new();
+            self.for_each_scanned(|_, _, table| {
+                let present = table.ptes.iter().filter(|pte| pte.is_anon()).count() as u64;
+                // At least one page was present before a collapse.
+                absent.push((PMD_PAGES - present).min(PMD_PAGES - 1));
+            });
+            absent.sort_unstable_by(|one, other| other.cmp(one));
+            absent.truncate(usize::try_from(scanned).unwrap_or(usize::MAX));
+            let filled = absent.iter().sum::<u64>().min(filled_max);
+            KhugepagedAtEnd {
+                rss_bytes_max: self.resident_bytes() + filled * PAGE_BYTES,
+                huge_pages_max: self.huge_pages() + absent.len() as u64,
+            }
+        })
+    }
+
     /// Pages of a range that are mapped by PTEs, zero pages included.
     pub(super) fn small_pages(&self, range: &Range<u64>) -> u64 {
         let runs = self.page_states(range.clone()).into_iter();
         let is_small = |state| matches!(state, PageState::Zero | PageState::Base | PageState::Mthp);
         runs.filter(|run| is_small(run.state)).map(|run| run.pages).sum()
+    }
+}
+
+impl Khugepaged {
+    /// The most PMD ranges that are scanned within `time_ns` nanoseconds: a first scan begins at once.
+    fn pmds_scanned(&self, time_ns: u64) -> u64 {
+        // With a sleep of 0 khugepaged scans continuously.
+        let sleeps = time_ns.checked_div(self.scan_sleep_ms.saturating_mul(1_000_000));
+        let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps.saturating_add(1));
+        scans.saturating_mul(self.pages_to_scan.div_ceil(PMD_PAGES))
     }
 }
 
@@ -108,7 +154,10 @@ impl KhugepagedBound {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode};
+    use crate::{
+        Access, Advice, Content, Kernel, KernelConfig, Khugepaged, KhugepagedWork, MapFlags, PMD_PAGES, ThpConfig,
+        ThpDisable, ThpMode,
+    };
 
     /// (seconds, PMD ranges scanned by then). By its documentation khugepaged scans 4096 pages immediately and then
     /// every 10 s.
@@ -127,6 +176,31 @@ mod tests {
             assert_eq!((bound.huge_pages_max, bound.installs_avoided_max), (huge_pages, 1));
             assert_eq!(bound.rss_bytes_extra_max, huge_pages * 511 * 4096);
         }
+    }
+
+    /// Three ranges of 3, 0 and 500 pages, and one of 400 that may not be huge.
+    #[test]
+    fn at_the_end_the_ranges_that_lack_most_are_filled() {
+        let mut config = KernelConfig { thp: ThpConfig::new(ThpMode::Always), ..KernelConfig::default() };
+        config.khugepaged = Khugepaged { pages_to_scan: 512, work: KhugepagedWork::Bound, ..config.khugepaged };
+        let mut kernel = Kernel::new(config);
+        kernel.map(0..4 * PMD_PAGES, MapFlags::READ_WRITE).result.unwrap();
+        kernel.advise(0..4 * PMD_PAGES, Advice::NoHugePage).result.unwrap();
+        for page in (0..3).chain(1024..1524).chain(1536..1936) {
+            kernel.touch(page, Access::Write(Content::NonZero)).unwrap();
+        }
+        kernel.advise(0..3 * PMD_PAGES, Advice::HugePage).result.unwrap();
+        let at_end = |kernel: &Kernel, seconds: u64| {
+            let at_end = kernel.khugepaged_at_end(seconds * 1_000_000_000).unwrap();
+            ((at_end.rss_bytes_max - kernel.resident_bytes()) / 4096, at_end.huge_pages_max)
+        };
+        // One range at once, and one more every 10 s.
+        assert_eq!([9, 10, 100].map(|seconds| at_end(&kernel, seconds)), [(509, 1), (521, 2), (521, 2)]);
+        // A page that is dropped later: its range had 512 in between.
+        kernel.advise(0..2, Advice::DontNeed).result.unwrap();
+        assert_eq!(at_end(&kernel, 0), (511, 1));
+        kernel.config.khugepaged.max_ptes_none = 100;
+        assert_eq!(at_end(&kernel, 0), (100, 1), "a scan fills no more");
     }
 
     #[test]

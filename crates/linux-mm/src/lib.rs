@@ -25,6 +25,8 @@
 //!
 //! - Start: [`new`](Kernel::new), [`with_arena`](Kernel::with_arena), [`config`](Kernel::config) (`lib.rs`,
 //!   `script/execute.rs`)
+//! - A process that is known from some moment on: [`know_mapping`](Kernel::know_mapping),
+//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`at_start.rs`)
 //! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
 //!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
 //! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)
@@ -52,8 +54,9 @@
 //!   [`refaults`](Kernel::refaults) (`lib.rs`, `work.rs`)
 //! - Why no huge page: [`obstacles`](Kernel::obstacles) (`obstacles.rs`)
 //! - khugepaged: a full scan, [`khugepaged_scan`](Kernel::khugepaged_scan), what it would change,
-//!   [`khugepaged_settled`](Kernel::khugepaged_settled), and a bound by time,
-//!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`full_scan.rs`, `khugepaged.rs`)
+//!   [`khugepaged_settled`](Kernel::khugepaged_settled) and [`collapsed_by_scan`](Kernel::collapsed_by_scan), and bounds by time,
+//!   [`khugepaged_bound`](Kernel::khugepaged_bound) and [`khugepaged_at_end`](Kernel::khugepaged_at_end) (`full_scan.rs`,
+//!   `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
 //! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
@@ -66,6 +69,7 @@
 
 mod advise;
 mod aging;
+mod at_start;
 mod by_kind;
 mod charge;
 mod collapse;
@@ -110,12 +114,13 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
+pub use at_start::{KnownPages, KnownTraits};
 pub use by_kind::{ByKind, Installs};
 pub use charge::{GroupPressure, OutOfMemory, least_limit};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use full_scan::{FullScan, KhugepagedSettled};
-pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
+pub use khugepaged::{Khugepaged, KhugepagedAtEnd, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
 pub use memory_limit::{LimitOutcome, MemoryLimit};

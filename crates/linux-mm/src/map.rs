@@ -53,7 +53,7 @@ impl MapFlags {
         backing: Backing::Anonymous,
     };
 
-    fn vma_flags(self, config: &KernelConfig) -> VmaFlags {
+    pub(super) fn vma_flags(self, config: &KernelConfig) -> VmaFlags {
         let is_droppable = self.backing == Backing::Droppable;
         let noreserve = self.noreserve && (self.hugetlb || config.overcommit == Overcommit::Allowed) || is_droppable;
         // Writable private memory is charged except with NORESERVE; hugetlb has its own reservations (R18).

@@ -30,7 +30,7 @@ words!(SizeMode, 4, "always" => Always, "madvise" => Madvise, "inherit" => Inher
 words!(Defrag, 5,
     "always" => Always, "defer" => Defer, "defer+madvise" => DeferMadvise, "madvise" => Madvise, "never" => Never);
 words!(Overcommit, 2, "allowed" => Allowed, "never" => Never);
-words!(KhugepagedWork, 2, "none" => None, "settled" => Settled);
+words!(KhugepagedWork, 3, "none" => None, "settled" => Settled, "bound" => Bound);
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::advise::Advice;
+use super::at_start::KnownTraits;
 use super::outcome::Errno;
 use super::vma::{Vma, VmaFlags};
 
@@ -27,6 +28,19 @@ impl OtherAdvice {
     /// The flags of a new `MAP_DROPPABLE` mapping. VM_DROPPABLE itself is no advice: it stays.
     pub const DROPPABLE: Self = Self(Self::VM_DROPPABLE | Self::WIPE_ON_FORK | Self::DONT_DUMP);
     const VM_DROPPABLE: u8 = 1 << 6;
+
+    /// The flags of a new mapping and those that calls gave it before it was observed.
+    pub fn known(new: Self, traits: &KnownTraits) -> Self {
+        let known = [
+            (traits.dont_fork, Self::DONT_FORK),
+            (traits.wipe_on_fork, Self::WIPE_ON_FORK),
+            (traits.dont_dump, Self::DONT_DUMP),
+            (traits.random, Self::RANDOM),
+            (traits.sequential, Self::SEQUENTIAL),
+            (traits.mergeable, Self::MERGEABLE),
+        ];
+        Self(known.into_iter().filter(|(is_set, _)| *is_set).fold(new.0, |flags, (_, flag)| flags | flag))
+    }
 
     /// Whether the mapping was made with `MAP_DROPPABLE`.
     pub fn is_droppable(self) -> bool {

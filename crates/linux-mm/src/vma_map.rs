@@ -92,6 +92,12 @@ impl VmaMap {
         self.join(vma, left, right)
     }
 
+    /// Inserts a mapping that is there already: the kernel has not merged it.
+    pub fn insert_known(&mut self, range: &Range<u64>, flags: VmaFlags) {
+        let Range { start, end } = *range;
+        self.put(Vma { start, end, flags, displacement: 0, anon: None, inherited: false, is_stack: false });
+    }
+
     /// Inserts a mapping without anonymous memory, trying the next neighbour first. The previous neighbour joins only
     /// if it has the same anon_vma as the next one, or if the next one has none.
     pub fn insert_next_first(&mut self, vma: Vma) -> Vma {

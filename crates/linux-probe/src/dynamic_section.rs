@@ -37,7 +37,7 @@ const STT_FUNC: u8 = 2;
 /// Maximum number of entries of a dynamic section; linkers write some 40.
 const ENTRIES_MAX: u64 = 1024;
 /// Maximum number of symbols with one hash, against damaged tables.
-const CHAIN_MAX: u32 = 100_000;
+const CHAIN_MAX: usize = 100_000;
 /// Longest name that is compared, in bytes; the end is included.
 const NAME_BYTES: usize = 64;
 
@@ -135,11 +135,11 @@ impl DynamicSection {
             name.to_bytes().iter().fold(5381_u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
         let table = self.gnu_hash + 16 + u64::from(filter_words) * 8;
         let chains = table + u64::from(buckets) * 4;
-        let mut index = half(table + u64::from(hash.checked_rem(buckets)?) * 4)?;
-        if index < first {
+        let start = half(table + u64::from(hash.checked_rem(buckets)?) * 4)?;
+        if start < first {
             return None;
         }
-        for _ in 0..CHAIN_MAX {
+        for index in (start..=u32::MAX).take(CHAIN_MAX) {
             let found = half(chains + u64::from(index - first) * 4)?;
             if found | 1 == hash | 1
                 && let Some(address) = self.symbol_at(memory, u64::from(index), name)
@@ -149,7 +149,6 @@ impl DynamicSection {
             if found & 1 != 0 {
                 return None;
             }
-            index += 1;
         }
         None
     }

@@ -6,11 +6,12 @@
 //!   [`trap_samples`]: the same with instructions and stacks.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
-//! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
+//! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`smaps`]: a process's mappings with their
+//!   figures; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
-//!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
-//!   additional faults.
+//!   [`khugepaged`]: keeps khugepaged from waking up; [`scans`]: waits for its scans; [`stale_entries`]: whether a
+//!   virtual machine's TLB entries cause additional faults.
 //! - [`dynamic_section`]: what a loaded module defines and calls; [`process_memory`]: another process's memory;
 //!   [`stopped_thread`]: a thread of another process, stopped to make system calls.
 //! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
@@ -71,7 +72,11 @@ pub mod resident;
 pub mod ring;
 pub mod scan;
 #[cfg(feature = "std")]
+pub mod scans;
+#[cfg(feature = "std")]
 pub mod shared_word;
+#[cfg(feature = "std")]
+pub mod smaps;
 #[cfg(feature = "std")]
 pub mod stale_entries;
 #[cfg(feature = "std")]

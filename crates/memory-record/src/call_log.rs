@@ -26,6 +26,11 @@ impl CallLog {
         }
     }
 
+    /// Adds a record of an earlier time, before the log is read for the first time. Later records must be added later.
+    pub fn push_earlier(&self, record: Record) {
+        self.lock().records.push(record);
+    }
+
     /// Takes all records.
     pub fn take(&self) -> Vec<Record> {
         std::mem::take(&mut self.lock().records)

@@ -55,6 +55,16 @@ pub fn has_site(number: i64) -> bool {
     matches!(number, libc::SYS_mmap | libc::SYS_brk | libc::SYS_mremap)
 }
 
+/// Advice that asks for huge pages: the call sites of these calls of madvise are of interest.
+pub const ADVICE_WITH_SITE: [i32; 2] = [libc::MADV_HUGEPAGE, MADV_COLLAPSE];
+const MADV_COLLAPSE: i32 = 25;
+
+/// Whether the call site of a call with these arguments is of interest.
+pub fn wants_site(number: i64, arguments: &Arguments) -> bool {
+    let is_advice = number == libc::SYS_madvise && ADVICE_WITH_SITE.contains(&(arguments[2] as i32));
+    has_site(number) || is_advice
+}
+
 /// The name of a call whose effect is not recorded, if this call is one.
 pub fn unrecorded(number: i64) -> Option<&'static str> {
     let is_unrecorded = matches!(

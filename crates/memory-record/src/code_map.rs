@@ -15,7 +15,7 @@ struct Part {
 }
 
 /// The mapped files of an address space, by first address.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeMap(BTreeMap<u64, Part>);
 
 impl CodeMap {

@@ -62,6 +62,9 @@ pub enum MemoryRecordError {
         #[source]
         why: Box<MemoryRecordError>,
     },
+    /// A running process could not be attached to.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// A recording could not be written.
     #[error(transparent)]
     Trace(#[from] MemoryTraceError),
@@ -73,6 +76,129 @@ pub enum MemoryRecordError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+/// Why a running process cannot be recorded.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// No process has this id.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// The id.
+        pid: u32,
+    },
+    /// It is the recorder.
+    #[error("this is the process of hksim itself; name another one")]
+    Itself,
+    /// The id is that of a thread other than the first one.
+    #[error("{pid} is a thread of process {process}; use -p {process}")]
+    IsThread {
+        /// The thread.
+        pid: u32,
+        /// Its process.
+        process: u32,
+    },
+    /// It has ended.
+    #[error("process {pid} has exited")]
+    Exited {
+        /// The process.
+        pid: u32,
+    },
+    /// It has no memory of its own.
+    #[error("process {pid} ({name}) is a thread of the kernel: it has no memory of its own")]
+    KernelThread {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// Another process traces it.
+    #[error("process {pid} ({name}) is traced by process {tracer} ({by}) already: end that tracer, or wait for it")]
+    Traced {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// The tracer (`TracerPid`).
+        tracer: u32,
+        /// The tracer's name.
+        by: String,
+    },
+    /// Its calls are not understood.
+    #[error("process {pid} ({name}) is a 32-bit program, whose memory calls are not understood")]
+    Is32Bit {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// This user may not trace it.
+    #[error("process {pid} ({name}) cannot be attached to: {why}; run hksim as root, or with CAP_SYS_PTRACE")]
+    NotPermitted {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// What forbids it.
+        why: String,
+    },
+    /// The kernel refused to stop it.
+    #[error("process {pid} ({name}) cannot be stopped: {source}")]
+    Stop {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A thread is in a call that cannot be interrupted.
+    #[error(
+        "process {pid} was not recorded: its thread {tid} did not stop within 2 s, since it is in a call that cannot be \
+         interrupted (vfork, or a slow device); try again"
+    )]
+    DoesNotStop {
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: i32,
+    },
+    /// The events of its threads could not be opened.
+    #[error(
+        "the events of process {pid} cannot be opened ({source}): each of its {threads} threads needs 6 open files per \
+         processor; `ulimit -Hn` is the limit"
+    )]
+    Events {
+        /// The process.
+        pid: u32,
+        /// Its threads.
+        threads: usize,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The kernel is too old.
+    #[error("the pages of a running process cannot be read: that needs Linux 6.7 (PAGEMAP_SCAN)")]
+    NoPageScan,
+    /// A file of /proc cannot be read.
+    #[error("{path}: cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Huge pages could not be switched off.
+    #[error(
+        "huge pages of process {pid} cannot be switched off: a system-call filter (seccomp) may end it for that, or it did \
+         not stop; leave out --no-huge-pages"
+    )]
+    HugePagesStay {
+        /// The process.
+        pid: u32,
+    },
+    /// The process that switches huge pages on again could not be created.
+    #[error("cannot create the process that switches huge pages on again; leave out --no-huge-pages")]
+    NoGuard,
 }
 
 impl MemoryRecordError {

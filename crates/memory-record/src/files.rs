@@ -12,7 +12,9 @@ use std::sync::Arc;
 use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Inherited, Module, Op, SiteId, Writer};
 use hksim_recording_files as recording_files;
 
+use crate::attach::AttachedProcess;
 use crate::error::MemoryRecordError;
+use crate::interpreter::SpaceOrigin;
 use crate::spaces::{SpaceId, ThpState};
 use crate::unwind::Walked;
 
@@ -29,6 +31,8 @@ struct Open {
     /// Lost events known at the beginning, and those whose place is known since then.
     lost_located: u64,
     time_last_ns: u64,
+    /// Operations that tell what was there at the start.
+    at_start: u64,
 }
 
 /// The recording of one address space.
@@ -96,37 +100,48 @@ impl Files {
         &mut self,
         space: SpaceId,
         (pid, image): (u32, u32),
-        (parent, program): (Option<SpaceId>, Option<String>),
+        origin: SpaceOrigin,
         thp: ThpState,
         lost_before: u64,
     ) -> Result<(), MemoryRecordError> {
-        let find = |id: SpaceId| self.known.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
-        let parent = parent.and_then(find);
-        let is_started_program = pid == self.template.pid && image == 0;
-        let command = match (program, parent) {
-            _ if is_started_program => self.template.command.clone(),
-            (Some(program), _) => vec![program],
-            (None, Some(parent)) => parent.command.clone(),
-            (None, None) => Vec::new(),
-        };
-        let beginning = match parent {
-            Some(parent) => Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image },
-            None => Beginning::Exec,
-        };
-        let inherited = Inherited {
-            thp_disable: thp.disable,
-            thp_chosen: thp.is_chosen,
-            // A program can set limits for those that it executes.
-            limits: self.template.inherited.limits.clone().filter(|_| is_started_program),
-            ..self.template.inherited
-        };
-        let header = Header { command: command.clone(), pid, image, beginning, inherited, ..self.template.clone() };
+        let header = self.header((pid, image), origin, thp);
+        let (command, beginning) = (header.command.clone(), header.beginning);
         let path = self.directory.join(format!("{pid}-{image}.{EXTENSION}"));
         let writer = Writer::create(&path, &header)?;
-        self.open.insert(space, Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0 });
+        self.open.insert(
+            space,
+            Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0, at_start: 0 },
+        );
         let finished = Finished { path, command, pid, image, beginning, end: End::Running, events: 0 };
         self.known.push((space, finished));
         Ok(())
+    }
+
+    /// The header of an address space.
+    fn header(&self, (pid, image): (u32, u32), origin: SpaceOrigin, thp: ThpState) -> Header {
+        let is_started_program = pid == self.template.pid && image == 0;
+        let (thp_disable, thp_chosen) = (thp.disable, thp.is_chosen);
+        // A program can set limits for those that it executes.
+        let limits = self.template.inherited.limits.clone().filter(|_| is_started_program);
+        let inherited = Inherited { thp_disable, thp_chosen, limits, ..self.template.inherited };
+        let header = Header { pid, image, inherited, ..self.template.clone() };
+        match origin {
+            SpaceOrigin::Executed(_) if is_started_program => header,
+            SpaceOrigin::Executed(program) => Header { command: vec![program], ..header },
+            SpaceOrigin::Forked(parent) => match self.known.iter().find(|(other, _)| *other == parent) {
+                Some((_, parent)) => {
+                    let beginning = Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image };
+                    Header { command: parent.command.clone(), beginning, ..header }
+                }
+                None => Header { command: Vec::new(), ..header },
+            },
+            SpaceOrigin::Attached(process) => {
+                let AttachedProcess { command, directory, environment, personality, limits, stopped_ns } = *process;
+                let inherited = Inherited { personality, limits: Some(limits), ..header.inherited };
+                let beginning = Beginning::Attached { stopped_ns };
+                Header { command, directory, environment, beginning, inherited, ..header }
+            }
+        }
     }
 
     /// The process of an address space.
@@ -154,12 +169,13 @@ impl Files {
         let Some(open) = self.open.get_mut(&space) else { return Ok(()) };
         let next = open.threads.len() as u32;
         let thread = *open.threads.entry(tid).or_insert(next);
-        if let (Op::Map(map), Some(name)) = (&mut op, name) {
+        if let (Some(map), Some(name)) = (op.mapping_mut(), name) {
             map.name = Some(open.writer.name(&name));
         }
         if let Op::Lost { events } = op {
             open.lost_located += events;
         }
+        open.at_start += u64::from(op.is_at_start());
         let time_ns = time_ns.saturating_sub(self.start_ns);
         open.time_last_ns = time_ns;
         if stack.is_some_and(|stack| stack.end.is_incomplete()) {
@@ -182,7 +198,7 @@ impl Files {
         }
         if let Some((_, file)) = self.known.iter_mut().find(|(other, _)| *other == space) {
             file.end = footer.end;
-            file.events = open.writer.events_total();
+            file.events = open.writer.events_total() - open.at_start;
         }
         let end_ns = Some(time_ns.saturating_sub(self.start_ns));
         Ok(open.writer.finish(&Footer { end_ns, ..footer })?)

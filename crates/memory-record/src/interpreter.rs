@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use hksim_memory_trace::{End, MapOp, MappingKind, NameId, Op, Origin, PAGE_BYTES, ThpDisabled};
 
+use crate::attach::{Attached, AttachedProcess};
 use crate::calls::{self, Arguments, Effect};
 use crate::order::Order;
 use crate::record::{Record, What};
@@ -29,10 +30,8 @@ pub enum Output {
         pid: u32,
         /// Its number within the process.
         image: u32,
-        /// The parent of a forked one.
-        parent: Option<SpaceId>,
-        /// Name of the executed program; `None` for a forked one.
-        program: Option<String>,
+        /// How it begins.
+        origin: SpaceOrigin,
         /// Whether it can get huge pages.
         thp: ThpState,
     },
@@ -49,6 +48,17 @@ pub enum Output {
         /// The stack of the call, if it was asked for.
         stack: Option<Box<Walked>>,
     },
+}
+
+/// How an address space begins.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpaceOrigin {
+    /// By exec of a program of this name.
+    Executed(String),
+    /// As a copy of another one.
+    Forked(SpaceId),
+    /// It was there before.
+    Attached(Box<AttachedProcess>),
 }
 
 /// A call in progress.
@@ -82,8 +92,17 @@ impl Interpreter {
     /// An interpreter for the started process, which inherited `thp_at_start`, and its descendants. Call stacks have up
     /// to `stack_depth` frames.
     pub fn new(root_pid: u32, thp_at_start: ThpDisabled, stack_depth: Option<u32>) -> Self {
+        Self::with(Spaces::new(root_pid, thp_at_start), stack_depth)
+    }
+
+    /// An interpreter for processes that are attached to, and their descendants.
+    pub fn of_running(stack_depth: Option<u32>) -> Self {
+        Self::with(Spaces::none(), stack_depth)
+    }
+
+    fn with(spaces: Spaces, stack_depth: Option<u32>) -> Self {
         Self {
-            spaces: Spaces::new(root_pid, thp_at_start),
+            spaces,
             calls: HashMap::new(),
             created: HashMap::new(),
             order: Order::new(),
@@ -121,6 +140,7 @@ impl Interpreter {
             What::NewTask { clone_flags } => self.new_task(time_ns, pid, tid, clone_flags),
             What::ThreadEnd => self.thread_end(time_ns, pid, tid),
             What::Exec { name } => self.exec(time_ns, pid, name),
+            What::Attached(attached) => self.attached(time_ns, pid, *attached),
             What::Mapped { address, bytes, offset, protection, flags, file } => {
                 self.mapped(time_ns, pid, tid, Mapped { address, bytes, offset, protection, flags, file });
             }
@@ -240,7 +260,7 @@ impl Interpreter {
             self.spaces.shared(pid, child_pid);
         } else if let Some((parent, child)) = self.spaces.forked(pid, child_pid) {
             let (image, thp) = (self.spaces.get(child).image, self.spaces.get(child).thp);
-            let begin = Output::Begin { pid: child_pid, image, parent: Some(parent), program: None, thp };
+            let begin = Output::Begin { pid: child_pid, image, origin: SpaceOrigin::Forked(parent), thp };
             self.push(time_ns, parent, tid, Op::Fork { child_pid });
             self.order.push(time_ns, (child, begin));
         }
@@ -252,7 +272,19 @@ impl Interpreter {
             self.end(time_ns, ended, End::Exec);
         }
         let (image, thp) = (self.spaces.get(space).image, self.spaces.get(space).thp);
-        self.order.push(time_ns, (space, Output::Begin { pid, image, parent: None, program: Some(name), thp }));
+        self.order.push(time_ns, (space, Output::Begin { pid, image, origin: SpaceOrigin::Executed(name), thp }));
+    }
+
+    /// A process that was attached to: its address space begins with what it has.
+    fn attached(&mut self, time_ns: u64, pid: u32, attached: Attached) {
+        let Attached { process, space, threads, operations } = attached;
+        let thp = space.thp;
+        let space = self.spaces.attached(pid, threads, space);
+        let origin = SpaceOrigin::Attached(Box::new(process));
+        self.order.push(time_ns, (space, Output::Begin { pid, image: 0, origin, thp }));
+        for (op, name) in operations {
+            self.order.push(time_ns, (space, Output::Op { tid: pid, op, name, stack: None }));
+        }
     }
 
     fn thread_end(&mut self, time_ns: u64, pid: u32, tid: u32) {

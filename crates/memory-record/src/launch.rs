@@ -279,7 +279,7 @@ impl Stopped {
         with_stacks: bool,
     ) -> Result<(Running, Traced), MemoryRecordError> {
         let (ended, traced) = {
-            let reads = Reads { snapshots: self.snapshots_of != SnapshotsOf::Nothing, stacks: with_stacks };
+            let reads = Reads { snapshots: self.snapshots_of, stacks: with_stacks };
             tracer::start(self.pid, log, reads)?
         };
         // The watcher waits for this, or has failed and has the reason.

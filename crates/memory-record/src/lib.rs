@@ -16,6 +16,8 @@
 //! | `kernel_events` | tracepoints |
 //! | `filter`, `ptrace`, `tracer`, `call_log` | calls by stops |
 //! | `fault_events` | page faults without tracepoints |
+//! | `attach` | processes that run already |
+//! | `session` | a recording in progress |
 //! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
 //! | `fault_check` | recorded faults against those that the kernel charged |
@@ -29,6 +31,7 @@
 //! | `anonymous_peak` | its highest anonymous memory |
 
 mod anonymous_peak;
+mod attach;
 mod call_log;
 mod calls;
 mod clock;
@@ -50,6 +53,7 @@ mod ptrace;
 mod record;
 mod recorder;
 mod recovery;
+mod session;
 mod shown_mode;
 mod signals;
 mod snapshot;
@@ -60,12 +64,13 @@ mod thp_guard;
 mod tracer;
 mod unwind;
 
-pub use error::MemoryRecordError;
+pub use attach::{AttachOptions, HugePagesOfRunning, attach};
+pub use error::{AttachError, MemoryRecordError};
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
 pub use machine::{inherited_here, is_allocator_variable};
-pub use recorder::{HugePages, Options, RecordedFile, RecordingReport, record, record_with};
+pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, record, record_with};
 pub use recovery::{is_interrupted, recover};
-pub use signals::SignalsToProgram;
+pub use signals::{SignalsEndRecording, SignalsToProgram};
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;
 pub use tracer::Traced;

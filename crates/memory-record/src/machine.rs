@@ -75,8 +75,12 @@ pub fn machine(random_addresses: bool, disables_thp: bool) -> Machine {
 
 /// The variables of this process that change how a program uses memory.
 pub fn environment() -> BTreeMap<String, String> {
-    let matches = |name: &str| is_allocator_variable(name) || LOADER_VARIABLES.contains(&name);
-    std::env::vars().filter(|(name, _)| matches(name)).collect()
+    std::env::vars().filter(|(name, _)| is_recorded_variable(name)).collect()
+}
+
+/// Whether a variable changes how a program uses memory.
+pub fn is_recorded_variable(name: &str) -> bool {
+    is_allocator_variable(name) || LOADER_VARIABLES.contains(&name)
 }
 
 /// Whether a variable only configures an allocator or a runtime, so that it may come from a file that is not trusted.

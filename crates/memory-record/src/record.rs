@@ -5,6 +5,7 @@ use hksim_linux_probe::ring::{
 };
 use hksim_memory_trace::TouchKind;
 
+use crate::attach::Attached;
 use crate::calls::Arguments;
 use crate::stack_dump::{SAMPLED, STACK_POINTER, StackDump};
 
@@ -42,6 +43,8 @@ pub struct Layout {
     pub enter_id: u16,
     pub enter_number_at: usize,
     pub enter_arguments_at: usize,
+    /// The entry of madvise, which has a tracepoint of its own, and where its arguments begin.
+    pub madvise: Option<(u16, usize)>,
     pub exit_id: u16,
     pub exit_number_at: usize,
     pub exit_result_at: usize,
@@ -80,6 +83,8 @@ pub enum What {
     Mapped { address: u64, bytes: u64, offset: u64, protection: u32, flags: u32, file: String },
     /// Records that did not fit into the ring.
     Lost(u64),
+    /// The process was attached to; all its earlier records are of no use.
+    Attached(Box<Attached>),
 }
 
 impl Samples {
@@ -134,6 +139,10 @@ impl Layout {
             }
             let number = raw(self.enter_number_at)? as i64;
             What::Enter { number, arguments: Box::new(arguments), dump: bytes.dump().map(Box::new) }
+        } else if let Some((_, arguments_at)) = self.madvise.filter(|&(madvise, _)| id == madvise) {
+            let [start, bytes_advised, advice] = [0, 8, 16].map(|at| raw(arguments_at + at));
+            let arguments = Box::new([start?, bytes_advised?, advice?, 0, 0, 0]);
+            What::Enter { number: libc::SYS_madvise, arguments, dump: bytes.dump().map(Box::new) }
         } else if id == self.exit_id {
             What::Exit { number: raw(self.exit_number_at)? as i64, result: raw(self.exit_result_at)? as i64 }
         } else if id == self.new_task_id {

@@ -4,12 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{
-    Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Inherited, Op, ThpDisabled, Visibility,
-};
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Header, Inherited, ThpDisabled, Visibility};
 use libc::pid_t;
 use serde::Serialize;
 
@@ -19,26 +16,18 @@ use crate::clock::monotonic_ns;
 use crate::error::MemoryRecordError;
 use crate::fault_check::FaultCheck;
 use crate::files::{Files, Finished};
-use crate::interpreter::{Interpreter, Output};
+use crate::interpreter::Interpreter;
 use crate::launch::{Ended, Launch, Running, Streams};
 use crate::machine;
 use crate::merge::Merger;
+use crate::session::Session;
 use crate::shown_mode::ShownMode;
 use crate::signals::Recipient;
 use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
-use crate::spaces::SpaceId;
 use crate::stack_dump;
 use crate::thp_guard::ThpGuard;
 use crate::tracer::Traced;
-
-/// Interval between two reads of the rings.
-const INTERVAL: Duration = Duration::from_millis(2);
-/// Number of records that are interpreted between two reads of the rings.
-const RECORDS_BETWEEN_READS: u64 = 1024;
-/// Minimum age of a record when it is used. By then all rings hold the records before it, even if the host of a
-/// virtual machine stopped a processor between taking a record's time and storing it.
-const SETTLED_NS: u64 = 100_000_000;
 
 /// What is recorded, and where.
 #[derive(Clone, Debug)]
@@ -63,7 +52,7 @@ pub struct Options {
     pub snapshots_of: SnapshotsOf,
     /// How the program is observed.
     pub source: Source,
-    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    /// Record the call stacks of calls that make mappings or ask for huge pages, up to this number of frames.
     pub stack_depth: Option<u32>,
 }
 
@@ -115,6 +104,15 @@ pub struct RecordedFile {
     pub events: u64,
 }
 
+/// A process that is not recorded.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    /// The process.
+    pub pid: u32,
+    /// Why.
+    pub why: String,
+}
+
 /// The result of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordingReport {
@@ -135,6 +133,9 @@ pub struct RecordingReport {
     /// if call stacks were not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks_incomplete: Option<u64>,
+    /// Children of a running program that could not be attached to, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// Files of 32-bit programs, whose calls are not understood.
     pub programs_32_bit: Vec<PathBuf>,
     /// Faults that the kernel charged to the program and the children it waited for (`ru_minflt`).
@@ -152,6 +153,13 @@ pub struct RecordingReport {
     /// With [`Source::Stops`]: the program's processes that still run. Dropping the report waits for their end.
     #[serde(skip)]
     pub traced: Option<Traced>,
+}
+
+impl RecordingReport {
+    /// Whether the program ran before the recording.
+    pub fn began_in_the_middle(&self) -> bool {
+        self.files.iter().any(|file| file.beginning.is_attached())
+    }
 }
 
 /// Runs a program and records it.
@@ -204,37 +212,79 @@ pub fn record_with(
     let (ended, traced) = match started {
         Ok((running, traced)) => {
             on_start(running.pid());
-            (session.watch(running, options.duration, command), traced)
+            (watch(&mut session, running, options.duration, command), traced)
         }
         Err(why) => (Err(why), None),
     };
     drop(recipient);
     let elapsed_s = begin.elapsed().as_secs_f64();
     log.close();
-    let mut ended = session.complete(ended)?;
+    let (status, mut ended) = match ended {
+        Ok(ended) => (Ok(ended.as_ref().and_then(Ended::exit_status)), ended),
+        Err(why) => (Err(why), None),
+    };
+    session.complete(status)?;
     add_peaks(ended.as_mut(), peaks);
-    let lost_events = session.lost();
     let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
     let sees_all = visibility.faults != Faults::UserOnly;
-    let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
-    let (interpreter, files) = (session.interpreter, session.files.name()?);
-    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
+    let faults_unseen = minor_faults.filter(|_| sees_all).map(|charged| session.check.unseen(charged));
     Ok(RecordingReport {
-        is_recovered: false,
         exit_code: ended.as_ref().and_then(|ended| ended.status.code()),
         exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
-        visibility,
-        lost_events,
-        stacks_incomplete,
-        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
         minor_faults,
-        faults_unseen: minor_faults.filter(|_| sees_all).map(|charged| session.check.unseen(charged)),
+        faults_unseen,
         resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
         snapshots: ended.map(|ended| ended.snapshots).unwrap_or_default(),
         elapsed_s,
         traced,
+        ..report(session, visibility, options.stack_depth.is_some())?
+    })
+}
+
+/// What a completed recording holds, without the program's end, and names its files.
+pub(crate) fn report(
+    session: Session,
+    visibility: Visibility,
+    has_stacks: bool,
+) -> Result<RecordingReport, MemoryRecordError> {
+    let (lost_events, stacks_incomplete) = (session.lost(), session.files.stacks_incomplete);
+    let (interpreter, files) = (session.interpreter, session.files.name()?);
+    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
+    Ok(RecordingReport {
+        is_recovered: false,
+        exit_code: None,
+        exit_signal: None,
+        visibility,
+        lost_events,
+        stacks_incomplete: has_stacks.then_some(stacks_incomplete),
+        left_out: Vec::new(),
+        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
+        minor_faults: None,
+        faults_unseen: None,
+        resident_bytes_peak: None,
+        elapsed_s: 0.0,
+        snapshots: Snapshots::new(),
+        traced: None,
         files: files.into_iter().map(recorded_file).collect(),
     })
+}
+
+/// Records until the program ends, or until `duration`. `None` if it still runs.
+fn watch(
+    session: &mut Session,
+    running: Running,
+    duration: Option<Duration>,
+    command: &[OsString],
+) -> Result<Option<Ended>, MemoryRecordError> {
+    let deadline = duration.map(|duration| Instant::now() + duration);
+    let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    if !session.watch(|| running.has_ended(), is_late)? {
+        return Ok(None);
+    }
+    let ended = running
+        .wait()
+        .map_err(|source| MemoryRecordError::Start { command: Path::new(&command[0]).display().to_string(), source });
+    ended.map(Some)
 }
 
 fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecordError> {
@@ -298,135 +348,5 @@ fn header(
         inherited,
         stack_depth: options.stack_depth,
         history: Vec::new(),
-    }
-}
-
-/// A recording in progress.
-struct Session {
-    merger: Merger,
-    interpreter: Interpreter,
-    files: Files,
-    check: FaultCheck,
-    guard: Option<ThpGuard>,
-    /// When the program exited, and the footer of its address space. The footer waits for the program's status.
-    program_end: Option<(SpaceId, u64, Footer)>,
-}
-
-impl Session {
-    /// Records until the program ends, or until `duration`. `None` if it still runs.
-    fn watch(
-        &mut self,
-        running: Running,
-        duration: Option<Duration>,
-        command: &[OsString],
-    ) -> Result<Option<Ended>, MemoryRecordError> {
-        let deadline = duration.map(|duration| Instant::now() + duration);
-        loop {
-            let has_ended = running.has_ended();
-            let now_ns = monotonic_ns();
-            let found = self.merger.take_all();
-            self.interpret(now_ns.saturating_sub(SETTLED_NS))?;
-            if has_ended {
-                self.interpret(u64::MAX)?;
-                let ended = running.wait().map_err(|source| MemoryRecordError::Start {
-                    command: Path::new(&command[0]).display().to_string(),
-                    source,
-                });
-                return ended.map(Some);
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.interpret(u64::MAX)?;
-                return Ok(None);
-            }
-            if !found {
-                thread::sleep(INTERVAL);
-            }
-        }
-    }
-
-    fn interpret(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
-        let mut records = 0u64;
-        while let Some(record) = self.merger.next_until(until_ns) {
-            records += 1;
-            // Small rings fill up while many records are interpreted.
-            if records.is_multiple_of(RECORDS_BETWEEN_READS) {
-                self.merger.take_all();
-            }
-            self.interpreter.take(record);
-            self.write()?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self) -> Result<(), MemoryRecordError> {
-        while let Some((time_ns, space, output)) = self.interpreter.next_output() {
-            match output {
-                Output::Begin { pid, image, parent, program, thp } => {
-                    let lost_before = self.interpreter.lost;
-                    self.files.begin(space, (pid, image), (parent, program), thp, lost_before)?;
-                    self.guarded(space, !thp.is_chosen || thp.disable == ThpDisabled::Off);
-                }
-                Output::Op { tid, op, name, stack } => {
-                    self.check.see(&op);
-                    if let Op::DisableThp { value, .. } = op {
-                        self.guarded(space, value == 0);
-                    }
-                    self.files.push(space, time_ns, tid, op, (name, stack.as_deref()))?;
-                }
-                Output::End(end) => {
-                    self.guarded(space, end == End::Exec);
-                    let footer = self.footer(space, end);
-                    match end {
-                        End::Exit if self.files.is_program(space) => self.program_end = Some((space, time_ns, footer)),
-                        _ => self.files.end(space, time_ns, footer)?,
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the guard whether the process of an address space is to have huge pages after the recording.
-    fn guarded(&mut self, space: SpaceId, is_guarded: bool) {
-        let Some((guard, pid)) = self.guard.as_mut().zip(self.files.pid(space)) else { return };
-        if is_guarded { guard.begins(pid) } else { guard.ends(pid) }
-    }
-
-    /// Completes the recording, or removes all files if it failed.
-    fn complete(
-        &mut self,
-        watched: Result<Option<Ended>, MemoryRecordError>,
-    ) -> Result<Option<Ended>, MemoryRecordError> {
-        let completed = watched.and_then(|ended| {
-            self.finish(ended.as_ref().and_then(Ended::exit_status))?;
-            Ok(ended)
-        });
-        if completed.is_err() {
-            self.files.discard();
-        }
-        completed
-    }
-
-    /// Completes the file of the program, and those of address spaces that still exist.
-    fn finish(&mut self, status: Option<ExitStatus>) -> Result<(), MemoryRecordError> {
-        if let Some((space, time_ns, footer)) = self.program_end.take() {
-            self.files.end(space, time_ns, Footer { status, ..footer })?;
-        }
-        for space in self.interpreter.in_use() {
-            let footer = self.footer(space, End::Running);
-            self.files.end(space, monotonic_ns(), footer)?;
-        }
-        Ok(())
-    }
-
-    fn footer(&mut self, space: SpaceId, end: End) -> Footer {
-        let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
-        let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
-        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls, status: None }
-    }
-
-    /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.
-    fn lost(&self) -> u64 {
-        self.interpreter.lost.max(self.merger.lost())
     }
 }

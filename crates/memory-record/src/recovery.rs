@@ -52,6 +52,7 @@ pub fn recover(directory: &Path, output: Option<&Path>) -> Result<RecordingRepor
         visibility,
         lost_events: 0,
         stacks_incomplete: None,
+        left_out: Vec::new(),
         programs_32_bit: Vec::new(),
         minor_faults: None,
         faults_unseen: None,

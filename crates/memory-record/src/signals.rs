@@ -9,6 +9,9 @@ use libc::{c_int, c_void, pid_t, siginfo_t};
 /// Signals that end a process.
 const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
+/// A signal handler. It must be async-signal-safe.
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
 /// The recorded program while it exists; 0 otherwise.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// A signal that came before the program was created; 0 for none.
@@ -16,17 +19,54 @@ static EARLY: AtomicI32 = AtomicI32::new(0);
 
 /// While this value exists, signals that would end this process go to the recorded program, and the recording ends with
 /// it. Handlers belong to the whole process, so one value at a time may exist.
-pub struct SignalsToProgram(Vec<(c_int, libc::sigaction)>);
+pub struct SignalsToProgram {
+    _handlers: Handlers,
+}
 
 impl SignalsToProgram {
     /// Installs the handlers. Ignored signals stay ignored (nohup).
     pub fn begin() -> Self {
         EARLY.store(0, Ordering::SeqCst);
-        Self(ENDING.into_iter().filter_map(|signal| Some((signal, install(signal)?))).collect())
+        Self { _handlers: Handlers::install(forward) }
     }
 }
 
-impl Drop for SignalsToProgram {
+/// A signal that ends the recording of a running process; 0 for none.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// While this value exists, signals that would end this process end the recording instead: the recorded process ran before
+/// and runs on. One value at a time may exist, and none of [`SignalsToProgram`].
+pub struct SignalsEndRecording {
+    _handlers: Handlers,
+}
+
+impl SignalsEndRecording {
+    /// Installs the handlers. Ignored signals stay ignored (nohup).
+    pub fn begin() -> Self {
+        ENDED_BY.store(0, Ordering::SeqCst);
+        Self { _handlers: Handlers::install(note) }
+    }
+
+    /// Whether a signal came.
+    pub fn came(&self) -> bool {
+        ENDED_BY.load(Ordering::SeqCst) != 0
+    }
+}
+
+extern "C" fn note(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+    ENDED_BY.store(signal, Ordering::SeqCst);
+}
+
+/// The handlers that were there before, which come back when this value is dropped.
+struct Handlers(Vec<(c_int, libc::sigaction)>);
+
+impl Handlers {
+    fn install(handler: Handler) -> Self {
+        Self(ENDING.into_iter().filter_map(|signal| Some((signal, install(signal, handler)?))).collect())
+    }
+}
+
+impl Drop for Handlers {
     fn drop(&mut self) {
         for (signal, before) in &self.0 {
             // SAFETY: `before` was returned by sigaction itself.
@@ -74,7 +114,7 @@ pub(crate) unsafe fn restore_defaults() {
 }
 
 /// Installs the handler; `None` if the signal is ignored. A handler, unlike `SIG_IGN`, is not inherited over exec.
-fn install(signal: c_int) -> Option<libc::sigaction> {
+fn install(signal: c_int, handler: Handler) -> Option<libc::sigaction> {
     // SAFETY: sigaction is plain data for which all zero is valid; the handler is async-signal-safe.
     unsafe {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
@@ -82,7 +122,7 @@ fn install(signal: c_int) -> Option<libc::sigaction> {
             return None;
         }
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = forward as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as *const () as usize;
+        action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
     }

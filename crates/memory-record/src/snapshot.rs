@@ -10,6 +10,7 @@ use std::thread;
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::{PageMap, PresentPages};
+use hksim_linux_probe::scans::Scans;
 use libc::{c_int, c_long, pid_t};
 
 use crate::interpreter::ZERO_DEVICE;
@@ -71,6 +72,9 @@ pub enum SnapshotsOf {
     Nothing,
     /// The started program's.
     Program,
+    /// The started program's, once khugepaged has scanned it. The scans are waited for at a pace set for this purpose:
+    /// the caller restores it if this process is killed.
+    SettledProgram,
     /// That of every process that ends before the started program.
     Processes,
 }
@@ -89,11 +93,11 @@ pub fn trace_me() -> io::Result<()> {
 /// # Errors
 /// The process cannot be traced.
 pub fn at_exits(pid: pid_t, whose: SnapshotsOf) -> io::Result<Snapshots> {
-    let mut tracer = Tracer { pid, known: HashSet::from([pid]), snapshots: Snapshots::new() };
+    let mut tracer = Tracer { pid, whose, known: HashSet::from([pid]), snapshots: Snapshots::new() };
     // A traced child runs later than its parent, so the two race differently. It is not traced needlessly.
     let children = match whose {
         SnapshotsOf::Processes => libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK,
-        SnapshotsOf::Program | SnapshotsOf::Nothing => 0,
+        SnapshotsOf::Program | SnapshotsOf::SettledProgram | SnapshotsOf::Nothing => 0,
     };
     let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACECLONE | children;
     let (_, status) = tracer.next_stop()?;
@@ -108,6 +112,7 @@ pub fn at_exits(pid: pid_t, whose: SnapshotsOf) -> io::Result<Snapshots> {
 
 struct Tracer {
     pid: pid_t,
+    whose: SnapshotsOf,
     /// Threads that have reported their first stop.
     known: HashSet<pid_t>,
     snapshots: Snapshots,
@@ -132,7 +137,7 @@ impl Tracer {
                     0
                 }
                 (libc::PTRACE_EVENT_EXIT, _) => {
-                    take_at_exit(tid, &mut self.snapshots);
+                    take_at_exit(tid, self.whose, &mut self.snapshots);
                     0
                 }
                 (0, libc::SIGSTOP) if self.known.insert(tid) => 0,
@@ -176,7 +181,7 @@ impl Tracer {
 /// Takes the snapshot of a process of which a traced thread has stopped at its exit. The first thread whose process ends
 /// gives the snapshot: it called exit_group, a signal ended it, or another thread ends it. An exec also ends threads;
 /// remove the snapshot then.
-pub fn take_at_exit(tid: pid_t, snapshots: &mut Snapshots) {
+pub fn take_at_exit(tid: pid_t, whose: SnapshotsOf, snapshots: &mut Snapshots) {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return };
     let Some(pid) = number(&status, "Tgid").and_then(|pid| u32::try_from(pid).ok()) else { return };
     let is_last_thread = number(&status, "Threads") == Some(1);
@@ -185,10 +190,18 @@ pub fn take_at_exit(tid: pid_t, snapshots: &mut Snapshots) {
     if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
         return;
     }
+    if whose == SnapshotsOf::SettledProgram && !is_scanned() {
+        return;
+    }
     // By the stopped thread: the first thread may be gone, and then /proc shows no memory for it.
     if let Ok(snapshot) = Snapshot::take(tid) {
         snapshots.insert(pid, snapshot);
     }
+}
+
+/// Waits until khugepaged has scanned all memory. The second scan sees what the first may have missed while it began.
+fn is_scanned() -> bool {
+    Scans::open().and_then(|mut scans| scans.wait(2)).unwrap_or(false)
 }
 
 /// Whether a thread that stopped at its exit is ended by a signal.

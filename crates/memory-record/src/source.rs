@@ -38,6 +38,9 @@ pub struct Events {
 }
 
 impl Events {
+    /// What the kernel's tracepoints show.
+    pub const VISIBILITY_OF_KERNEL: Visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
+
     /// Opens the events of the stopped process `pid` and of all processes that it starts. `with_stacks` is for
     /// tracepoints; a tracer reads the stacks itself.
     ///
@@ -55,9 +58,14 @@ impl Events {
     }
 
     fn tracepoints(pid: pid_t, with_stacks: bool) -> Result<Self, MemoryRecordError> {
-        let KernelEvents { rings, layout, events } = KernelEvents::open(pid, with_stacks)?;
-        let visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
-        Ok(Self { rings, samples: Samples::Tracepoints(layout), visibility, open: events })
+        KernelEvents::open(pid, with_stacks).map(Self::of_kernel)
+    }
+
+    /// These events.
+    pub fn of_kernel(events: KernelEvents) -> Self {
+        let KernelEvents { rings, layout, events, .. } = events;
+        let visibility = Self::VISIBILITY_OF_KERNEL;
+        Self { rings, samples: Samples::Tracepoints(layout), visibility, open: events }
     }
 
     fn stops(pid: pid_t) -> Result<Self, MemoryRecordError> {

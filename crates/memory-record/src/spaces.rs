@@ -19,13 +19,13 @@ pub struct ForkedFrom {
 }
 
 /// One address space.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Space {
     /// Number of the address space within its process.
     pub image: u32,
     pub forked_from: Option<ForkedFrom>,
     /// Number of processes that use it: more than one after vfork.
-    users: u32,
+    pub users: u32,
     /// Whether the kernel has reported the main thread's stack.
     pub has_stack: bool,
     /// End of the heap that brk moves, in bytes; `None` before the first call.
@@ -76,6 +76,18 @@ impl Spaces {
     pub fn new(root_pid: u32, thp_at_start: ThpDisabled) -> Self {
         let root = Process { space: None, threads: 1, images: 0 };
         Self { spaces: Vec::new(), processes: HashMap::from([(root_pid, root)]), thp_at_start }
+    }
+
+    /// No process yet.
+    pub fn none() -> Self {
+        Self { spaces: Vec::new(), processes: HashMap::new(), thp_at_start: ThpDisabled::Off }
+    }
+
+    /// A process was attached to: it has this address space, its first one.
+    pub fn attached(&mut self, pid: u32, threads: u32, space: Space) -> SpaceId {
+        let space = self.add(space);
+        self.processes.insert(pid, Process { space: Some(space), threads, images: 1 });
+        space
     }
 
     /// The address space of a process. `None` before the first program is executed, and for unknown processes.

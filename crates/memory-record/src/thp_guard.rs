@@ -4,10 +4,13 @@
 //! process itself can switch them on again. So a second process, the guard, lives as long as the recorder. When the
 //! recorder ends, even by SIGKILL, the guard lets every recorded process that is left make that call (ptrace).
 //!
+//! For processes that were running before, the guard also switches huge pages off: it lives on if the recorder is killed
+//! in the middle of that.
+//!
 //! The guard is a fork of a process that may have other threads, so it makes system calls only: no other thread can
 //! hold a lock that it needs.
 
-use std::io::{self, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 
 use hksim_memory_trace::ThpDisabled;
@@ -17,6 +20,10 @@ use crate::injected_call;
 
 /// Maximum number of processes that the guard knows.
 const PROCESSES_MAX: usize = 4096;
+/// In a message: switch huge pages off for the process. Process ids are smaller.
+const SWITCH_OFF: pid_t = 1 << 30;
+/// How long the guard may take for that, in milliseconds.
+const ANSWER_MS: c_int = 3000;
 /// Bytes of a file of /proc that are read: `status`, `children`.
 const TEXT_BYTES: usize = 4096;
 
@@ -27,6 +34,8 @@ const TEXT_BYTES: usize = 4096;
 pub struct ThpGuard {
     /// `None` when it is being dropped.
     tell: Option<PipeWriter>,
+    /// What a process had before the guard switched huge pages off for it.
+    answer: PipeReader,
     guard: pid_t,
 }
 
@@ -38,12 +47,13 @@ impl ThpGuard {
             return None;
         }
         let (told, tell) = io::pipe().ok()?;
+        let (answer, answers) = io::pipe().ok()?;
         // SAFETY: plain numbers; the new process makes system calls only, and never returns from `guard`.
         unsafe {
             match libc::fork() {
                 -1 => None,
-                0 => guard(told.as_raw_fd(), restored),
-                guard => Some(Self { tell: Some(tell), guard }),
+                0 => guard([told.as_raw_fd(), answers.as_raw_fd()], restored),
+                guard => Some(Self { tell: Some(tell), answer, guard }),
             }
         }
     }
@@ -51,6 +61,18 @@ impl ThpGuard {
     /// A process is recorded from now on.
     pub fn begins(&mut self, pid: u32) {
         self.send(pid as pid_t);
+    }
+
+    /// Switches huge pages off for a running process. It gets its setting back when the guard acts. Returns the setting,
+    /// which stays as it is if it has none anyway; `None` without effect if the process cannot be changed.
+    pub fn switch_off(&mut self, pid: u32) -> Option<ThpDisabled> {
+        self.send(pid as pid_t | SWITCH_OFF);
+        let mut poll = libc::pollfd { fd: self.answer.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the kernel writes to the one value.
+        let is_answered = unsafe { libc::poll(&raw mut poll, 1, ANSWER_MS) } > 0;
+        let mut answer = [0; 4];
+        let read = is_answered.then(|| self.answer.read_exact(&mut answer).ok()).flatten();
+        read.map(|()| i32::from_ne_bytes(answer)).filter(|&number| number >= 0).map(ThpDisabled::of_number)
     }
 
     /// A process has ended, or has chosen by itself to be without huge pages.
@@ -73,7 +95,7 @@ impl Drop for ThpGuard {
 }
 
 /// The guard's life.
-fn guard(told: c_int, restored: ThpDisabled) -> ! {
+fn guard([told, answers]: [c_int; 2], restored: ThpDisabled) -> ! {
     // SAFETY: system calls with plain numbers and with buffers of the given lengths. Descriptors that other values of
     // the recorder own are copies here, and no such value is used again.
     unsafe {
@@ -81,40 +103,67 @@ fn guard(told: c_int, restored: ThpDisabled) -> ! {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+        // Neither descriptor is 0 or 1: the recorder has these, even if they are closed.
+        let (told, answers) = (libc::fcntl(told, libc::F_DUPFD, 3), libc::fcntl(answers, libc::F_DUPFD, 3));
         libc::dup2(told, 0);
-        libc::syscall(libc::SYS_close_range, 1 as c_long, c_long::from(c_int::MAX), 0 as c_long);
-        let mut processes = Processes { pids: [0; PROCESSES_MAX], len: 0 };
+        libc::dup2(answers, 1);
+        libc::syscall(libc::SYS_close_range, 2 as c_long, c_long::from(c_int::MAX), 0 as c_long);
+        let mut processes = Processes { all: [(0, ThpDisabled::Off); PROCESSES_MAX], len: 0 };
         let mut message = [0u8; 4];
         while libc::read(0, message.as_mut_ptr().cast::<c_void>(), message.len()) == message.len() as isize {
             let pid = pid_t::from_ne_bytes(message);
-            if pid > 0 { processes.add(pid) } else { processes.remove(-pid) }
+            match pid {
+                _ if pid < 0 => processes.remove(-pid),
+                _ if pid & SWITCH_OFF != 0 => {
+                    let number = switch_off(pid & !SWITCH_OFF, &mut processes).unwrap_or(-1).to_ne_bytes();
+                    libc::write(1, number.as_ptr().cast::<c_void>(), number.len());
+                }
+                _ => processes.add(pid, restored),
+            }
         }
         processes.add_children();
-        processes.pids[..processes.len].iter().filter(|&&pid| is_without_huge_pages(pid)).for_each(|&pid| {
+        let known = processes.all[..processes.len].iter().filter(|(pid, _)| is_without_huge_pages(*pid));
+        known.for_each(|&(pid, restored)| {
             injected_call::prctl(pid, libc::PR_SET_THP_DISABLE, restored.arguments());
         });
         libc::_exit(0)
     }
 }
 
-/// The recorded processes.
+/// Switches huge pages off for a process that is not known yet. Returns what `prctl(PR_GET_THP_DISABLE)` returned before.
+fn switch_off(pid: pid_t, processes: &mut Processes) -> Option<i32> {
+    if !has_line(pid, b"Seccomp:\t0") {
+        return None;
+    }
+    let number = injected_call::prctl(pid, libc::PR_GET_THP_DISABLE, [0, 0])? as i32;
+    let before = ThpDisabled::of_number(number);
+    if number < 0 || before == ThpDisabled::All {
+        return Some(number);
+    }
+    // Known first: it is restored even if the answer of the call is lost.
+    processes.add(pid, before);
+    let done = injected_call::prctl(pid, libc::PR_SET_THP_DISABLE, ThpDisabled::All.arguments())?;
+    (done == 0).then_some(number)
+}
+
+/// The recorded processes, each with the setting that it gets back.
 struct Processes {
-    pids: [pid_t; PROCESSES_MAX],
+    all: [(pid_t, ThpDisabled); PROCESSES_MAX],
     len: usize,
 }
 
 impl Processes {
-    fn add(&mut self, pid: pid_t) {
-        if self.len < PROCESSES_MAX && !self.pids[..self.len].contains(&pid) {
-            self.pids[self.len] = pid;
+    fn add(&mut self, pid: pid_t, restored: ThpDisabled) {
+        if self.len < PROCESSES_MAX && !self.all[..self.len].iter().any(|&(other, _)| other == pid) {
+            self.all[self.len] = (pid, restored);
             self.len += 1;
         }
     }
 
     fn remove(&mut self, pid: pid_t) {
-        if let Some(at) = self.pids[..self.len].iter().position(|&other| other == pid) {
+        if let Some(at) = self.all[..self.len].iter().position(|&(other, _)| other == pid) {
             self.len -= 1;
-            self.pids[at] = self.pids[self.len];
+            self.all[at] = self.all[self.len];
         }
     }
 
@@ -122,10 +171,11 @@ impl Processes {
     fn add_children(&mut self) {
         let (mut at, mut text) = (0, [0; TEXT_BYTES]);
         while at < self.len {
-            let children = read_proc(self.pids[at], Part::Children, &mut text);
+            let (pid, restored) = self.all[at];
+            let children = read_proc(pid, Part::Children, &mut text);
             for word in children.split(|&byte| byte == b' ') {
                 if let Some(child) = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()) {
-                    self.add(child);
+                    self.add(child, restored);
                 }
             }
             at += 1;
@@ -135,10 +185,13 @@ impl Processes {
 
 /// Whether a process has huge pages switched off, and no filter that could end it for a system call.
 fn is_without_huge_pages(pid: pid_t) -> bool {
+    has_line(pid, b"THP_enabled:\t0") && has_line(pid, b"Seccomp:\t0")
+}
+
+/// Whether the status of a process has this line.
+fn has_line(pid: pid_t, line: &[u8]) -> bool {
     let mut text = [0; TEXT_BYTES];
-    let status = read_proc(pid, Part::Status, &mut text);
-    let has = |line: &[u8]| status.split(|&byte| byte == b'\n').any(|other| other == line);
-    has(b"THP_enabled:\t0") && has(b"Seccomp:\t0")
+    read_proc(pid, Part::Status, &mut text).split(|&byte| byte == b'\n').any(|other| other == line)
 }
 
 /// A file of a process in /proc.

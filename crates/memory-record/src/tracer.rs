@@ -23,7 +23,7 @@ use crate::filter;
 use crate::launch::Ended;
 use crate::ptrace::{self, CallState, EVENT_STOP, Resume};
 use crate::record::What;
-use crate::snapshot::{self, Peak, Snapshots};
+use crate::snapshot::{self, Peak, Snapshots, SnapshotsOf};
 
 /// `CLONE_VM`, `CLONE_VFORK`, `CLONE_THREAD` (`include/uapi/linux/sched.h`).
 const CLONE_VM: u64 = 0x100;
@@ -63,9 +63,9 @@ impl Drop for Handle {
 /// What the tracer reads from the processes beside their calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Reads {
-    /// Their memory at the exit.
-    pub snapshots: bool,
-    /// Registers and stack at calls that make mappings.
+    /// Whose memory at the exit.
+    pub snapshots: SnapshotsOf,
+    /// Registers and stack at calls that make mappings or ask for huge pages.
     pub stacks: bool,
 }
 
@@ -204,7 +204,7 @@ impl Tracer {
                 if let Some(&Thread { pid, .. }) = self.threads.get(&tid) {
                     self.read_peak(pid, tid);
                 }
-                snapshot::take_at_exit(tid as pid_t, &mut self.snapshots);
+                snapshot::take_at_exit(tid as pid_t, self.reads.snapshots, &mut self.snapshots);
             }
             EVENT_STOP if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
                 return ptrace::resume(tid, Resume::Listening, 0);
@@ -222,10 +222,10 @@ impl Tracer {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
         thread.call = Some(number);
         let pid = thread.pid;
-        if self.reads.snapshots && calls::gives_memory_up(number, &arguments) {
+        if self.reads.snapshots != SnapshotsOf::Nothing && calls::gives_memory_up(number, &arguments) {
             self.read_peak(pid, tid);
         }
-        let wants_dump = self.reads.stacks && calls::has_site(number);
+        let wants_dump = self.reads.stacks && calls::wants_site(number, &arguments);
         // Without a dump, the call has no call site.
         let dump = wants_dump.then(|| ptrace::stack_dump(tid).ok()).flatten().map(Box::new);
         self.log.push(pid, tid, What::Enter { number, arguments: Box::new(arguments), dump });
@@ -292,7 +292,7 @@ impl Tracer {
         }
         if tid == self.root && !self.has_executed {
             self.has_executed = true;
-            if self.reads.snapshots {
+            if self.reads.snapshots != SnapshotsOf::Nothing {
                 ptrace::stop_at_exit(tid)?;
             }
         }

@@ -144,9 +144,9 @@ impl Family {
         &self.children
     }
 
-    /// Whether a member began by exec.
+    /// Whether a member began by exec, or in the middle.
     pub(crate) fn begins_empty(&self, member: usize) -> bool {
-        self.members[member].reader.header().beginning == Beginning::Exec
+        !matches!(self.members[member].reader.header().beginning, Beginning::Fork { .. })
     }
 
     /// The translator of the recording that was asked for.
@@ -165,8 +165,10 @@ impl Family {
             if let Op::Fork { child_pid } = event.op {
                 self.fork(member, child_pid);
             }
-            if let Some(translator) = &mut self.members[member].translator {
-                translator.translate(&event, &mut steps);
+            let Member { reader, translator, .. } = &mut self.members[member];
+            let name = event.op.mapping().and_then(|map| map.name).map(|name| reader.name(name));
+            if let Some(translator) = translator {
+                translator.translate(&event, name, &mut steps);
             }
             batch.extend(steps.drain(..).map(|step| (member, step)));
             // A forked process can live on after its last event, and shares pages until its parent's recording has its

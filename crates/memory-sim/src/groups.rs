@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use hksim_linux_mm::{
-    Khugepaged, KhugepagedWork, MappingSplit, Obstacles, PlaceObstacle, SettingObstacle, show_sizes, usual_sizes,
+    Khugepaged, KhugepagedWork, MappingSplit, Obstacles, PAGE_BYTES, PMD_PAGES, PlaceObstacle, SettingObstacle,
+    show_sizes, usual_sizes,
 };
 use hksim_memory_trace::StackEnd;
 
@@ -11,11 +12,11 @@ use hksim_text::plain;
 use hksim_text::table::Table;
 use hksim_text::units::{self, bytes, count, percent};
 
-use crate::named_sites::NamedSite;
-use crate::regions::{Outside, Region, Use};
+use crate::named_sites::{NamedAdviser, NamedSite};
+use crate::regions::{MappedOutside, Outside, Region, Use};
 use crate::report::{ObstacleCount, RegionPrediction};
 use crate::row::MemoryRow;
-use crate::setting::{Advise, Setting, ThpPrctl};
+use crate::setting::{Advise, MadvFree, Setting, ThpPrctl};
 use crate::sites::SitePrediction;
 use hksim_linux_mm::Installs;
 
@@ -128,6 +129,8 @@ pub struct Groups {
     pub reasons: Option<Table>,
     /// Reasons that the table leaves out.
     pub reasons_left_out: u64,
+    /// Who asked for huge pages; `None` if nobody did, or if call sites are not asked for.
+    pub advisers: Option<Table>,
     /// A note, if call sites lack callers.
     pub incomplete: Option<String>,
 }
@@ -147,6 +150,7 @@ impl Groups {
             groups_left_out,
             reasons,
             reasons_left_out: reasons_left_out.unwrap_or(0),
+            advisers: row.advisers.as_deref().filter(|advisers| !advisers.is_empty()).map(by_adviser),
             incomplete: row.sites.as_deref().and_then(incomplete),
         }
     }
@@ -173,6 +177,16 @@ fn by_use(groups: &[(String, Group)]) -> Table {
             count(*huge),
             bytes(*installed),
         ]);
+    }
+    table
+}
+
+fn by_adviser(advisers: &[NamedAdviser]) -> Table {
+    let mut table =
+        Table::new(["who asked for huge pages", "calls of madvise", "advised", "huge pages installed"], &[0]);
+    for NamedAdviser { caller, advised, .. } in advisers.iter().take(GROUPS_SHOWN) {
+        let figures = [count(advised.calls), bytes(advised.bytes_advised), count(advised.huge_pages_installed)];
+        table.push([plain(caller).into_owned()].into_iter().chain(figures));
     }
     table
 }
@@ -267,7 +281,49 @@ pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
     if setting.thp_prctl != ThpPrctl::Recorded {
         words.push(("thp-prctl", setting.thp_prctl.word().to_string()));
     }
+    if setting.madv_free != MadvFree::Recorded {
+        words.push(("madv-free", setting.madv_free.word().to_string()));
+    }
     words.into_iter().map(|(flag, value)| (flag.to_string(), value)).collect()
+}
+
+/// What decides about huge pages in memory that is not modelled; `None` where nothing does.
+fn lever(outside: Outside) -> Option<&'static str> {
+    Some(match outside {
+        Outside::SharedMemory => {
+            "transparent_hugepage/shmem_enabled; for PostgreSQL huge_pages = on, with vm.nr_hugepages"
+        }
+        Outside::Shared => "the file system: on tmpfs its mount option huge=",
+        Outside::PrivateFile => "the file system and khugepaged, for read-only code with MADV_HUGEPAGE",
+        Outside::SharedHugetlb => "vm.nr_hugepages: they are huge already",
+        Outside::OtherHugetlb => "the pool of their size: they are huge already",
+        Outside::Special | Outside::Harness | Outside::Unmapped => return None,
+    })
+}
+
+/// Memory that is not modelled, by kind, with what decides about huge pages there. Kinds with less than a tenth of the recorded
+/// traps, or without room for a huge page, are left out; `None` without any other. `traps_recorded` are those in modelled
+/// memory.
+pub fn outside_table(
+    traps_outside: &BTreeMap<Outside, u64>,
+    mapped_outside: &BTreeMap<Outside, MappedOutside>,
+    traps_recorded: u64,
+) -> Option<Table> {
+    let traps = |kind: &Outside| traps_outside.get(kind).copied().unwrap_or_default();
+    let mapped = |kind: &Outside| mapped_outside.get(kind).copied().unwrap_or_default();
+    let all = traps_recorded + traps_outside.values().sum::<u64>();
+    let is_told = |kind: &Outside| traps(kind) * 10 >= all && mapped(kind).bytes >= PMD_PAGES * PAGE_BYTES;
+    let kinds = traps_outside.keys().copied().filter(is_told);
+    let mut rows: Vec<_> = kinds.filter_map(|kind| Some((kind, lever(kind)?))).collect();
+    rows.sort_by_key(|(kind, _)| std::cmp::Reverse(traps(kind)));
+    let mut table = Table::new(["not modelled", "mappings", "mapped", "traps", "huge pages are decided by"], &[0, 4]);
+    for (kind, lever) in &rows {
+        let mapped = mapped(kind);
+        let figures = [count(mapped.mappings), bytes(mapped.bytes), count(traps(kind))];
+        let name = outside_words(*kind).to_string();
+        table.push([name].into_iter().chain(figures).chain([lever.to_string()]));
+    }
+    (!rows.is_empty()).then_some(table)
 }
 
 /// Traps outside modelled memory, by kind.
@@ -284,7 +340,9 @@ pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
 fn outside_words(outside: Outside) -> &'static str {
     match outside {
         Outside::PrivateFile => "private file mappings",
-        Outside::Shared => "shared mappings",
+        Outside::Shared => "shared file mappings",
+        Outside::SharedMemory => "shared memory",
+        Outside::SharedHugetlb => "shared hugetlb",
         Outside::OtherHugetlb => "hugetlb of other sizes",
         Outside::Special => "vdso and the like",
         Outside::Harness => "the replay's own memory",

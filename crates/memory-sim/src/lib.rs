@@ -8,12 +8,10 @@
 //! use std::path::Path;
 //!
 //! use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-//! use hksim_memory_sim::{Advise, Detail, Family, Setting, ThpPrctl, simulate};
+//! use hksim_memory_sim::{Detail, Family, Setting, simulate};
 //!
-//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| Setting {
-//!     kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
-//!     advise: Advise::Recorded,
-//!     thp_prctl: ThpPrctl::Recorded,
+//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| {
+//!     Setting::recorded(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() })
 //! });
 //! let result = simulate(Family::open(Path::new("app.hkm"))?, &settings, Detail::Figures)?;
 //! for prediction in &result.predictions {
@@ -22,7 +20,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod advisers;
+mod at_start;
 mod family;
+mod family_total;
 pub mod groups;
 mod least_limit;
 mod limit;
@@ -31,6 +32,7 @@ mod page_work;
 mod perform;
 mod placement;
 mod price;
+mod ranges;
 mod regions;
 mod report;
 mod row;
@@ -43,18 +45,21 @@ mod stacks;
 mod steps;
 mod timeline;
 
+pub use advisers::AdvisedUse;
 pub use family::{Family, FamilyError};
+pub use family_total::FamilyTotal;
 pub use hksim_linux_mm::{ByKind, Installs};
-pub use named_sites::{NamedSite, caller_words};
+pub use named_sites::{NamedAdviser, NamedSite, caller_words};
 pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};
 pub use price::system_time;
-pub use regions::{Outside, Region, Use};
-pub use report::{ObstacleCount, Prediction, RegionPrediction};
+pub use regions::{MappedOutside, Outside, Region, Use};
+pub use report::{ObstacleCount, Prediction, RegionPrediction, huge_bytes_peak_max, hugetlb_shortage};
 pub use row::{Addresses, AllocatorLabel, MemoryRow, PredictError, Predicted, RecordingLabel, losses, predict};
 pub use run::{Place, RunFile, RunFiles};
-pub use setting::{Advise, Setting, ThpPrctl};
+pub use setting::{Advise, MadvFree, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};
 pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
+pub use steps::MemoryAtStart;
 pub use timeline::Sample;

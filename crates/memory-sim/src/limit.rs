@@ -27,7 +27,7 @@ impl WrittenFilePages {
             | Action::MapOutside { pages }
             | Action::Map { pages, .. }
             | Action::MapStack { pages, .. }
-            | Action::Advise { pages, advice: hksim_linux_mm::Advice::DontNeed } => self.forget(pages),
+            | Action::Advise { pages, advice: hksim_linux_mm::Advice::DontNeed, .. } => self.forget(pages),
             Action::Remap { old, new, .. } => {
                 self.forget(new);
                 let moved: Vec<u64> = self.0.range(old.clone()).copied().collect();
@@ -106,12 +106,16 @@ fn words(action: &Action) -> String {
         Action::Unmap(pages) => on("munmap", pages),
         Action::Remap { new, .. } => on("mremap", new),
         Action::Protect { pages, .. } => on("mprotect", pages),
-        Action::Advise { pages, advice } => on(&format!("madvise({advice:?})"), pages),
+        Action::Advise { pages, advice, .. } => on(&format!("madvise({advice:?})"), pages),
         Action::Lock { pages, .. } | Action::Unlock(pages) => on("mlock", pages),
         Action::LockAll(_) | Action::UnlockAll => "mlockall".to_string(),
         Action::Name { pages, .. } => on("prctl(PR_SET_VMA)", pages),
         Action::DisableThp(_) => "prctl(PR_SET_THP_DISABLE)".to_string(),
         Action::Fork { child_pid } => format!("fork of process {child_pid}"),
         Action::ChildEnded { .. } | Action::End => "the end of a process".to_string(),
+        Action::KnowMapping { .. }
+        | Action::KnowOutside { .. }
+        | Action::KnowPages { .. }
+        | Action::KnowProtected { .. } => "the memory that it had when the recording began".to_string(),
     }
 }

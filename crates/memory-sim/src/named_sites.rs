@@ -4,6 +4,7 @@ use hksim_call_sites::symbols::{Caller, NamedSites, short_text};
 use hksim_memory_trace::{SiteId, StackEnd};
 use serde::{Deserialize, Serialize};
 
+use crate::advisers::AdvisedUse;
 use crate::groups::use_words;
 use crate::sites::{SitePrediction, SiteUse};
 
@@ -39,6 +40,29 @@ pub struct NamedSite {
     /// The figures.
     #[serde(flatten)]
     pub costs: SitePrediction,
+}
+
+/// What the advice of a call site brought, with its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedAdviser {
+    /// Who called madvise: the innermost function outside the C library and allocators, else the outermost one; without a
+    /// call site, that.
+    pub caller: String,
+    /// Frames as text, innermost first; empty if the call site is unknown.
+    pub stack: Vec<String>,
+    /// The figures.
+    #[serde(flatten)]
+    pub advised: AdvisedUse,
+}
+
+impl NamedAdviser {
+    /// What a site's advice brought, with its name.
+    pub(crate) fn of(names: &mut NamedSites<'_>, (site, advised): (SiteId, AdvisedUse)) -> Self {
+        match site == SiteId::UNKNOWN {
+            true => Self { caller: "(call site not recorded)".to_string(), stack: Vec::new(), advised },
+            false => Self { caller: caller_words(names, site), stack: names.stack(site), advised },
+        }
+    }
 }
 
 impl NamedSite {

@@ -6,7 +6,7 @@ use hksim_linux_mm::{Advice, Errno, Kernel, MapFlags, Outcome, ThpDisable};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
 
 use crate::regions::Use;
-use crate::setting::{Advise, ThpPrctl};
+use crate::setting::{Advise, MadvFree, Setting, ThpPrctl};
 use crate::steps::Action;
 
 /// What a setting changes about the recorded calls.
@@ -14,9 +14,15 @@ use crate::steps::Action;
 pub(crate) struct Edits {
     pub advise: Advise,
     pub thp_prctl: ThpPrctl,
+    pub madv_free: MadvFree,
 }
 
 impl Edits {
+    /// Those of a setting.
+    pub fn of(setting: &Setting) -> Self {
+        Self { advise: setting.advise, thp_prctl: setting.thp_prctl, madv_free: setting.madv_free }
+    }
+
     /// Applies the edits to a process at its start.
     pub fn begin(self, kernel: &mut Kernel) {
         if self.thp_prctl == ThpPrctl::Disabled {
@@ -50,8 +56,9 @@ impl Edits {
             Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
             Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
             Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
-            Action::Advise { pages, advice } => match (self.advise, advice) {
-                (Advise::Nothing, Advice::HugePage | Advice::Collapse) => done(Ok(())),
+            Action::Advise { pages, advice, .. } => match (self.advise, self.madv_free, advice) {
+                (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => done(Ok(())),
+                (_, MadvFree::DontNeed, Advice::Free) => kernel.advise(pages.clone(), Advice::DontNeed),
                 _ => kernel.advise(pages.clone(), *advice),
             },
             Action::Lock { pages, on_fault } => kernel.lock(pages.clone(), *on_fault),
@@ -75,6 +82,20 @@ impl Edits {
             }
             Action::TouchOutside { page, .. } => {
                 kernel.touch_unmodelled(*page);
+                done(Ok(()))
+            }
+            Action::KnowMapping { pages, flags, traits, is_stack: false } => {
+                done(kernel.know_mapping(pages.clone(), *flags, *traits))
+            }
+            Action::KnowMapping { pages, is_stack: true, .. } | Action::KnowOutside { pages } => {
+                done(kernel.map_unmodelled(pages.clone()))
+            }
+            Action::KnowPages { pages, state } => {
+                kernel.know_pages(pages.clone(), *state);
+                done(Ok(()))
+            }
+            Action::KnowProtected { page } => {
+                kernel.know_write_protected(*page);
                 done(Ok(()))
             }
             Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),

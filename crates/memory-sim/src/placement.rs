@@ -8,7 +8,8 @@ use std::path::Path;
 
 use hksim_linux_mm::{Backing, Kernel, KernelConfig, KernelVersion, MapFlags, PMD_PAGES, Rules};
 use hksim_memory_trace::{
-    Event, Machine, MapOp, MappingKind, MemoryTraceError, Moves, Op, Origin, Placement, Reader, SiteId, rewrite,
+    Event, Machine, MapOp, MappingKind, MemoryTraceError, Moves, Op, Origin, Placement, Reader, Rewritten, SiteId,
+    rewrite,
 };
 
 use crate::perform::Edits;
@@ -38,11 +39,12 @@ pub fn places_alike(rules: &Rules, others: &Rules) -> bool {
 
 /// Writes a copy of a recording in which mmap and mremap place mappings as under `kernel`. Mappings at addresses that
 /// the program chose, the heap of brk, and the mappings of exec stay, except for the vdso. A mapping that the program
-/// trimmed for alignment is trimmed again. What else the program would do differently at other addresses is unknown.
+/// trimmed for alignment is trimmed again, and an address that it rounded within a mapping is rounded again. What else the
+/// program would do differently at other addresses is unknown. Returns the number of mappings that the program aligned.
 ///
 /// # Errors
 /// The recording cannot be read or is damaged, or the copy cannot be written.
-pub fn place_again(from: &Path, kernel: &KernelConfig, to: &Path) -> Result<(), MemoryTraceError> {
+pub fn place_again(from: &Path, kernel: &KernelConfig, to: &Path) -> Result<u64, MemoryTraceError> {
     let step = format!("addresses of Linux {}", kernel.rules.version.word());
     let layout = Layout::of(from)?;
     let mut placer = Placer {
@@ -53,10 +55,8 @@ pub fn place_again(from: &Path, kernel: &KernelConfig, to: &Path) -> Result<(), 
         vdso_new: None,
         steps: Vec::new(),
     };
-    match rewrite(from, to, &step, &mut placer, Moves::default())?.stopped {
-        None => Ok(()),
-        Some(never) => match never {},
-    }
+    let Rewritten { stopped: None, mappings_aligned, .. } = rewrite(from, to, &step, &mut placer, Moves::default())?;
+    Ok(mappings_aligned)
 }
 
 /// What a recording shows about the area that mmap fills.
@@ -149,7 +149,7 @@ impl Placement for Placer {
         let is_mapping = !matches!(op, Op::Touch { .. } | Op::Fork { .. } | Op::ChildEnded { .. } | Op::Lost { .. });
         if is_mapping {
             let event = Event { time_ns: 0, thread: 0, op: op.clone(), site: SiteId::UNKNOWN };
-            self.translator.translate(&event, &mut self.steps);
+            self.translator.translate(&event, None, &mut self.steps);
             for step in self.steps.drain(..) {
                 // Errors show in the simulation itself.
                 let _ = Edits::default().perform(&mut self.kernel, &step.action);

@@ -1,6 +1,6 @@
 //! The system time of a prediction, from a machine's profile.
 
-use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Profile, SystemTime, Work};
+use hksim_cost_model::{Caches, Calls, KernelWork, Locality, Operation, Profile, SystemTime, Work};
 
 use crate::page_work::Spacing;
 use crate::report::Prediction;
@@ -20,7 +20,7 @@ fn work(prediction: &Prediction) -> Work {
         refaults: &done.refaults,
         small: locality,
         huge: locality,
-        footprint_bytes: prediction.rss_bytes_peak,
+        caches: Caches::Warm(prediction.rss_bytes_peak),
         pmd_splits: prediction.pmd_splits,
         reuses: prediction.reuses,
         calls: Calls {

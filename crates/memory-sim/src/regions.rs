@@ -6,6 +6,8 @@ use std::ops::Range;
 use hksim_memory_trace::{MapOp, MappingKind, Origin, PAGE_BYTES, SiteId};
 use serde::{Deserialize, Serialize};
 
+use crate::ranges::Ranges;
+
 /// Number of a region, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
@@ -65,14 +67,27 @@ pub enum Mapped {
     Outside(Outside),
 }
 
+impl Mapped {
+    fn part(self) -> Option<PartId> {
+        match self {
+            Self::Part(part) => Some(part),
+            Self::Stack | Self::Outside(_) => None,
+        }
+    }
+}
+
 /// Memory that is not modelled, and the lack of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outside {
     /// A private mapping of a file.
     PrivateFile,
-    /// A shared mapping.
+    /// A shared mapping of a file, tmpfs included.
     Shared,
+    /// Shared memory without a file: `MAP_SHARED` with `MAP_ANONYMOUS`, System V segments, memfd.
+    SharedMemory,
+    /// Shared memory of the hugetlb pool.
+    SharedHugetlb,
     /// hugetlb with pages of another size than 2 MiB.
     OtherHugetlb,
     /// vdso, vvar, shadow stacks and the like.
@@ -83,18 +98,49 @@ pub enum Outside {
     Unmapped,
 }
 
+/// What was mapped of memory that is not modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedOutside {
+    /// Mappings.
+    pub mappings: u64,
+    /// Their bytes when they were made.
+    pub bytes: u64,
+}
+
+impl Outside {
+    /// What a shared mapping with these flags and this name is. Names of files can be missing, in anonymised recordings.
+    fn shared(flags: u32, name: Option<&str>) -> Self {
+        const MAP_ANONYMOUS: u32 = 0x20;
+        const MAP_HUGETLB: u32 = 0x40000;
+        let name = name.unwrap_or_default();
+        let is_without_file = ["/dev/zero", "/memfd:", "/SYSV"].iter().any(|prefix| name.starts_with(prefix));
+        if flags & MAP_HUGETLB != 0 || name.starts_with("/anon_hugepage") {
+            Self::SharedHugetlb
+        } else if flags & MAP_ANONYMOUS != 0 || is_without_file {
+            Self::SharedMemory
+        } else {
+            Self::Shared
+        }
+    }
+}
+
 /// All mappings of an address space.
 #[derive(Clone, Debug, Default)]
 pub struct Regions {
-    /// By first page: end and content.
-    mapped: BTreeMap<u64, (u64, Mapped)>,
+    mapped: Ranges<Mapped>,
     all: Vec<Region>,
     parts: Vec<Part>,
     part_ids: HashMap<Part, PartId>,
     heap: Option<RegionId>,
+    mapped_outside: BTreeMap<Outside, MappedOutside>,
 }
 
 impl Regions {
+    /// What was mapped so far of memory that is not modelled, by kind.
+    pub fn mapped_outside(&self) -> &BTreeMap<Outside, MappedOutside> {
+        &self.mapped_outside
+    }
+
     /// Every region, in order of creation.
     pub fn all(&self) -> &[Region] {
         &self.all
@@ -120,37 +166,24 @@ impl Regions {
 
     /// The mapped ranges of modelled memory with their parts, in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = (Range<u64>, PartId)> {
-        self.mapped.iter().filter_map(|(&start, &(end, mapped))| match mapped {
-            Mapped::Part(part) => Some((start..end, part)),
-            Mapped::Stack | Mapped::Outside(_) => None,
-        })
+        self.mapped.iter().filter_map(|(pages, mapped)| Some((pages, mapped.part()?)))
     }
 
     /// The modelled memory in a range with its parts, in ascending order.
     pub fn parts_in(&self, pages: &Range<u64>) -> Vec<(Range<u64>, PartId)> {
-        let found = self.overlapping(pages).into_iter();
-        let parts = found.filter_map(|(start, (end, mapped))| match mapped {
-            Mapped::Part(part) => Some((start..end, part)),
-            Mapped::Stack | Mapped::Outside(_) => None,
-        });
-        parts.collect()
+        let found = self.mapped.overlapping(pages).into_iter();
+        found.filter_map(|(pages, mapped)| Some((pages, mapped.part()?))).collect()
     }
 
     /// What is mapped at a page.
     pub fn at(&self, page: u64) -> Mapped {
-        let below = self.mapped.range(..=page).next_back();
-        if let Some((_, &(_, mapped))) = below.filter(|(_, (end, _))| page < *end) {
-            return mapped;
-        }
         // A stack grows when it is touched below its start.
-        match self.mapped.range(page..).next() {
-            Some((_, &(_, Mapped::Stack))) => Mapped::Stack,
-            _ => Mapped::Outside(Outside::Unmapped),
-        }
+        let stack_above = || self.mapped.beginning_from(page).filter(|above| *above == Mapped::Stack);
+        self.mapped.at(page).or_else(stack_above).unwrap_or(Mapped::Outside(Outside::Unmapped))
     }
 
-    /// A new mapping by a call from `site`. Returns what it is.
-    pub fn map(&mut self, map: &MapOp, time_ns: u64, site: SiteId) -> Mapped {
+    /// A new mapping by a call from `site`, with the name of its file. Returns what it is.
+    pub fn map(&mut self, map: &MapOp, name: Option<&str>, time_ns: u64, site: SiteId) -> Mapped {
         let mapped = match map.kind {
             MappingKind::Anonymous => {
                 let region = self.region(map, time_ns);
@@ -158,13 +191,17 @@ impl Regions {
             }
             MappingKind::GrowingStack => Mapped::Stack,
             MappingKind::PrivateFile => Mapped::Outside(Outside::PrivateFile),
-            MappingKind::Shared => Mapped::Outside(Outside::Shared),
+            MappingKind::Shared => Mapped::Outside(Outside::shared(map.flags, name)),
             MappingKind::OtherHugetlb => Mapped::Outside(Outside::OtherHugetlb),
             MappingKind::Special => Mapped::Outside(Outside::Special),
             MappingKind::Harness => Mapped::Outside(Outside::Harness),
         };
-        self.unmap(&map.pages);
-        self.mapped.insert(map.pages.start, (map.pages.end, mapped));
+        if let Mapped::Outside(outside) = mapped {
+            let total = self.mapped_outside.entry(outside).or_default();
+            total.mappings += 1;
+            total.bytes += (map.pages.end - map.pages.start) * PAGE_BYTES;
+        }
+        self.mapped.insert(map.pages.clone(), mapped);
         mapped
     }
 
@@ -194,60 +231,34 @@ impl Regions {
 
     /// Removes mappings.
     pub fn unmap(&mut self, pages: &Range<u64>) {
-        for (start, (end, mapped)) in self.overlapping(pages) {
-            self.mapped.remove(&start);
-            if start < pages.start {
-                self.mapped.insert(start, (pages.start, mapped));
-            }
-            if pages.end < end {
-                self.mapped.insert(pages.end, (end, mapped));
-            }
-        }
+        self.mapped.remove(pages);
     }
 
     /// Moves or resizes a mapping by a call from `site`, which gets what is added. `keeps_source` for
     /// `MREMAP_DONTUNMAP`.
     pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool, site: SiteId) {
-        let found = self.overlapping(old);
-        let Some(&(_, (_, last))) = found.last() else { return };
-        if !keeps_source {
-            self.unmap(old);
-        }
-        self.unmap(new);
-        for (start, (end, mapped)) in found {
-            let start = start.max(old.start) - old.start + new.start;
-            let end = (end.min(old.end) - old.start + new.start).min(new.end);
-            if start < end {
-                self.mapped.insert(start, (end, mapped));
-            }
-        }
+        let Some((_, last)) = self.mapped.overlapping(old).pop() else { return };
+        self.mapped.relocate(old, new, keeps_source);
         let grown = new.start + (old.end - old.start);
         if grown < new.end {
             let added = match last {
                 Mapped::Part(part) => Mapped::Part(self.part(self.parts[part.0 as usize].region, site)),
                 outside => outside,
             };
-            self.mapped.insert(grown, (new.end, added));
+            self.mapped.insert(grown..new.end, added);
         }
     }
 
     /// The ranges that hold modelled memory, in ascending order; adjacent ones are joined.
     pub fn modelled(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for (&start, &(end, mapped)) in &self.mapped {
-            match (mapped, ranges.last_mut()) {
-                (Mapped::Stack | Mapped::Outside(_), _) => {}
-                (Mapped::Part(_), Some(last)) if last.end == start => last.end = end,
-                (Mapped::Part(_), _) => ranges.push(start..end),
+        for (pages, _) in self.ranges() {
+            match ranges.last_mut() {
+                Some(last) if last.end == pages.start => last.end = pages.end,
+                _ => ranges.push(pages),
             }
         }
         ranges
-    }
-
-    fn overlapping(&self, pages: &Range<u64>) -> Vec<(u64, (u64, Mapped))> {
-        let first = self.mapped.range(..=pages.start).next_back().filter(|(_, (end, _))| *end > pages.start);
-        let first = first.map_or(pages.start, |(&start, _)| start);
-        self.mapped.range(first..pages.end).map(|(&start, &rest)| (start, rest)).collect()
     }
 }
 
@@ -262,8 +273,8 @@ mod tests {
     #[test]
     fn later_mappings_replace_parts() {
         let mut regions = Regions::default();
-        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0, SiteId::UNKNOWN);
-        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1, SiteId::UNKNOWN);
+        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), None, 0, SiteId::UNKNOWN);
+        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), None, 1, SiteId::UNKNOWN);
         assert_eq!([regions.at(119), regions.at(130)], [first; 2]);
         assert_eq!(regions.at(125), Mapped::Outside(Outside::PrivateFile));
         regions.unmap(&(110..125));
@@ -276,15 +287,15 @@ mod tests {
     #[test]
     fn the_heap_is_one_region() {
         let mut regions = Regions::default();
-        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, SiteId::UNKNOWN);
-        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0, SiteId::UNKNOWN), heap);
+        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), None, 0, SiteId::UNKNOWN);
+        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), None, 0, SiteId::UNKNOWN), heap);
         assert_eq!((regions.all().len(), regions.all()[0].bytes), (1, 50 * PAGE_BYTES));
     }
 
     #[test]
     fn a_moved_region_keeps_its_number() {
         let mut regions = Regions::default();
-        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0, SiteId::UNKNOWN);
+        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), None, 0, SiteId::UNKNOWN);
         regions.remap(&(100..110), &(500..600), false, SiteId::UNKNOWN);
         assert_eq!([regions.at(100), regions.at(99)], [Mapped::Outside(Outside::Unmapped); 2]);
         assert_eq!([regions.at(500), regions.at(599)], [moved; 2]);
@@ -295,7 +306,7 @@ mod tests {
     #[test]
     fn pages_below_a_stack_belong_to_it() {
         let mut regions = Regions::default();
-        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0, SiteId::UNKNOWN);
+        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), None, 0, SiteId::UNKNOWN);
         assert_eq!(regions.at(890), Mapped::Stack);
         assert_eq!(regions.at(1000), Mapped::Outside(Outside::Unmapped));
     }
@@ -308,11 +319,11 @@ mod tests {
             Mapped::Part(part) => regions.parts()[part.0 as usize],
             outside => panic!("{outside:?}"),
         };
-        regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, site(1));
-        regions.map(&map(110..120, MappingKind::Anonymous, Origin::Brk), 0, site(2));
+        regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), None, 0, site(1));
+        regions.map(&map(110..120, MappingKind::Anonymous, Origin::Brk), None, 0, site(2));
         assert_eq!([105, 115].map(|page| part(&regions, page).site), [site(1), site(2)]);
         assert_eq!(regions.all().len(), 1, "one heap");
-        regions.map(&map(500..510, MappingKind::Anonymous, Origin::Mmap), 0, site(3));
+        regions.map(&map(500..510, MappingKind::Anonymous, Origin::Mmap), None, 0, site(3));
         regions.remap(&(500..510), &(700..730), false, site(4));
         assert_eq!([705, 715].map(|page| part(&regions, page).site), [site(3), site(4)]);
         assert_eq!(part(&regions, 705).region, part(&regions, 715).region);

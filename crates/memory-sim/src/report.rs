@@ -1,8 +1,14 @@
 //! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
 
-use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, KhugepagedSettled, MemoryLimit, Obstacles, StateRun};
+use hksim_linux_mm::{
+    ByKind, Installs, KhugepagedAtEnd, KhugepagedBound, KhugepagedSettled, MemoryLimit, Obstacles, StateRun,
+};
+use hksim_memory_trace::SiteId;
+use hksim_text::units::{bytes, of};
 use serde::{Deserialize, Serialize};
 
+use crate::advisers::AdvisedUse;
+use crate::family_total::FamilyTotal;
 use crate::page_work::PageWork;
 use crate::regions::{Region, Regions};
 use crate::setting::Setting;
@@ -41,6 +47,25 @@ pub struct RegionPrediction {
     pub obstacles: Vec<ObstacleCount>,
 }
 
+/// The most bytes of the highest resident memory that can be in huge pages, transparent or of the pool.
+pub fn huge_bytes_peak_max(huge_pages_peak: u64, hugetlb_bytes_peak: u64, rss_bytes_peak: u64) -> u64 {
+    let transparent = huge_pages_peak.saturating_mul(hksim_linux_mm::PMD_PAGES * hksim_memory_trace::PAGE_BYTES);
+    transparent.saturating_add(hugetlb_bytes_peak).min(rss_bytes_peak)
+}
+
+/// What is wrong with the figures if the hugetlb pool is too small for `maps_failed` mmaps of `bytes_failed` in all; `None` if
+/// there are none.
+pub fn hugetlb_shortage(maps_failed: u64, bytes_failed: u64) -> Option<String> {
+    (maps_failed > 0).then(|| {
+        format!(
+            "the hugetlb pool is too small: {} of {} in all fail; figures are without this memory, and the recording does not \
+             show whether the program would end or use small pages instead",
+            of(maps_failed, "mmap"),
+            bytes(bytes_failed)
+        )
+    })
+}
+
 /// One address space under one setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
@@ -65,6 +90,10 @@ pub struct Prediction {
     pub rss_bytes_end: u64,
     /// Highest number of transparent huge pages mapped.
     pub huge_pages_peak: u64,
+    /// Those of them in pages that `MADV_FREE` marked, which the kernel drops when memory is short. At most: writing such a
+    /// page again raises no fault, so it is not recorded.
+    #[serde(default)]
+    pub lazy_free_bytes_end_max: u64,
     /// Transparent huge pages mapped at the end.
     pub huge_pages_end: u64,
     /// Highest bytes in pages of the hugetlb pool.
@@ -75,16 +104,28 @@ pub struct Prediction {
     pub page_table_bytes_peak: u64,
     /// Recorded calls that fail in the model.
     pub calls_failed: u64,
+    /// Of those, mmaps of the hugetlb pool, which is too small for them. The figures are without their memory.
+    #[serde(default)]
+    pub hugetlb_maps_failed: u64,
+    /// Bytes of these mmaps.
+    #[serde(default)]
+    pub hugetlb_bytes_failed: u64,
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged_bound: Option<KhugepagedBound>,
     /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub khugepaged_settled: Option<KhugepagedSettled>,
+    /// The most that khugepaged can leave at the end; `None` if not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khugepaged_at_end: Option<KhugepagedAtEnd>,
     /// The process under the limit of its memory control group, with the members of its fork family whose recordings are
     /// here; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,
+    /// The process with its fork family; `None` if it is alone, or the recordings of the others are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<FamilyTotal>,
     /// What stacks that grow cost, which the other figures leave out; `None` if none was touched.
     pub stack: Option<StackPrediction>,
     /// The kernel's work, in operations that have a cost.
@@ -95,6 +136,9 @@ pub struct Prediction {
     /// it has no names.
     #[serde(skip)]
     pub sites: Option<Vec<SitePrediction>>,
+    /// Who asked for huge pages, and how many the advice brought. Not exported: it has no names.
+    #[serde(skip)]
+    pub advisers: Vec<(SiteId, AdvisedUse)>,
     /// Samples, the last at the end.
     pub timeline: Vec<Sample>,
     /// What is present at the end, if asked for. Not exported.
@@ -103,6 +147,12 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// The most bytes of the highest resident memory that can be in huge pages of either kind: both peaks may be at
+    /// different times.
+    pub fn huge_bytes_peak_max(&self) -> u64 {
+        huge_bytes_peak_max(self.huge_pages_peak, self.hugetlb_bytes_peak, self.rss_bytes_peak)
+    }
+
     /// The result of an address space at its end.
     pub(crate) fn of(mut space: Space, setting: &Setting, regions: &Regions) -> Self {
         let timeline = space.timeline();
@@ -133,18 +183,24 @@ impl Prediction {
             pmd_splits: counters.pmd_splits,
             rss_bytes_peak: space.rss_bytes_peak,
             rss_bytes_end: space.kernel.resident_bytes(),
+            lazy_free_bytes_end_max: space.kernel.lazy_free_pages() * hksim_memory_trace::PAGE_BYTES,
             huge_pages_peak: space.huge_pages_peak,
             huge_pages_end: space.kernel.huge_pages(),
             hugetlb_bytes_peak: space.hugetlb_pages_peak * hksim_linux_mm::PMD_PAGES * hksim_memory_trace::PAGE_BYTES,
             vmas_peak: space.vmas_peak,
             page_table_bytes_peak: space.page_table_bytes_peak,
             calls_failed: space.calls_failed,
+            hugetlb_maps_failed: space.hugetlb_maps_failed,
+            hugetlb_bytes_failed: space.hugetlb_bytes_failed,
             page_work: space.work(),
             stack: space.stacks.prediction(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
             khugepaged_settled: space.kernel.khugepaged_settled(),
+            khugepaged_at_end: space.kernel.khugepaged_at_end(space.time_last_ns()),
             memory_limit: None,
+            family: None,
             sites: None,
+            advisers: space.advisers.uses(),
             timeline,
             pages: Vec::new(),
         }

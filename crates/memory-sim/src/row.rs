@@ -8,20 +8,21 @@ use hksim_call_sites::symbols::NamedSites;
 use hksim_cost_model::{Profile, SystemTime};
 use hksim_linux_mm::show_sizes;
 use hksim_memory_trace::{Beginning, Machine, MemoryTraceError, Reader, Visibility};
-use hksim_text::units::of;
+use hksim_text::units::{bytes, of};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::family::{Family, FamilyError};
 use crate::least_limit::least_limits;
-use crate::named_sites::NamedSite;
+use crate::named_sites::{NamedAdviser, NamedSite};
 use crate::placement::{place_again, places_alike, places_differently};
 use crate::price::system_time;
-use crate::regions::Outside;
+use crate::regions::{MappedOutside, Outside};
 use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::simulate::{Detail, MemorySimulation, simulate};
+use crate::steps::MemoryAtStart;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct RecordingLabel {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off.
     pub thp_enabled: u64,
+    /// What was there when the recording began in the middle of the process; absent if it began by exec or fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_start: Option<MemoryAtStart>,
 }
 
 /// Numbers as names of fields: within a flattened result, serde has them as text.
@@ -105,9 +109,15 @@ pub struct MemoryRow {
     pub prediction: Prediction,
     /// Recorded faults in memory that is not modelled, by kind. They are the same under all settings.
     pub traps_outside: BTreeMap<Outside, u64>,
+    /// What was mapped of that memory, by kind.
+    #[serde(default)]
+    pub mapped_outside: BTreeMap<Outside, MappedOutside>,
     /// What the memory of each call site costs, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<NamedSite>>,
+    /// Who asked for huge pages, if the costs of call sites were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advisers: Option<Vec<NamedAdviser>>,
     /// The kernel's time for modelled memory, if a profile was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
@@ -150,7 +160,9 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
     }
     let mut notes = Vec::new();
     let recorded_on = header.machine;
-    let is_elsewhere = |setting: &Setting| places_differently(&recorded_on, &setting.kernel.rules);
+    let is_attached = header.beginning.is_attached();
+    // Where its mappings are depends on what happened before.
+    let is_elsewhere = |setting: &Setting| !is_attached && places_differently(&recorded_on, &setting.kernel.rules);
     let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();
     let mut simulate_at =
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
@@ -185,7 +197,16 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
             ));
             simulate_at(path, &alike, Addresses::Recorded, &mut notes)?;
         } else {
-            place_again(path, &settings[first].kernel, &placed)?;
+            let aligned = place_again(path, &settings[first].kernel, &placed)?;
+            let words = || {
+                format!(
+                    "{}: the program aligned memory within {}; where Linux {} places them, it is aligned again",
+                    path.display(),
+                    of(aligned, "mapping"),
+                    settings[first].kernel.rules.version.word()
+                )
+            };
+            notes.extend((aligned > 0).then(words));
             simulate_at(&placed, &alike, Addresses::Modelled, &mut notes)?;
         }
     }
@@ -207,20 +228,27 @@ fn rows_of(
     notes: &mut Vec<String>,
 ) -> Vec<MemoryRow> {
     let recording = label(path, &result);
-    let MemorySimulation { predictions, traps_outside, sites, .. } = result;
+    let MemorySimulation { predictions, traps_outside, mapped_outside, sites, .. } = result;
     let mut names = sites.as_ref().filter(|_| with_sites).map(NamedSites::new);
     let mut named = |prediction: &Prediction| {
         let (names, sites) = (names.as_mut()?, prediction.sites.as_ref()?);
-        Some(sites.iter().map(|site| NamedSite::of(names, site)).collect())
+        let sites: Vec<_> = sites.iter().map(|site| NamedSite::of(names, site)).collect();
+        let advisers: Vec<_> = prediction.advisers.iter().map(|adviser| NamedAdviser::of(names, *adviser)).collect();
+        Some((sites, advisers))
     };
-    let row = |prediction| MemoryRow {
-        sites: named(&prediction),
-        recording: recording.clone(),
-        addresses,
-        allocator: None,
-        prediction,
-        system_time: None,
-        traps_outside: traps_outside.clone(),
+    let row = |prediction| {
+        let (sites, advisers) = named(&prediction).unzip();
+        MemoryRow {
+            sites,
+            advisers,
+            recording: recording.clone(),
+            addresses,
+            allocator: None,
+            prediction,
+            system_time: None,
+            traps_outside: traps_outside.clone(),
+            mapped_outside: mapped_outside.clone(),
+        }
     };
     let rows = predictions.into_iter().map(row).collect();
     notes.extend(names.iter().flat_map(NamedSites::notes));
@@ -245,6 +273,7 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         unrecorded_calls: footer.map(|footer| footer.unrecorded_calls).unwrap_or_default(),
         advice_unmodelled: result.advice_unmodelled.clone(),
         thp_enabled: result.thp_enabled,
+        at_start: result.at_start,
     }
 }
 
@@ -276,7 +305,8 @@ impl RecordingLabel {
         gaps.extend(self.unrecorded_calls.iter().map(|(call, &calls)| not_simulated(calls, call)));
         let advice = self.advice_unmodelled.iter();
         gaps.extend(advice.map(|(advice, &calls)| not_simulated(Some(calls), &format!("madvise({advice})"))));
-        if self.has_unseen_touches() {
+        gaps.extend(self.middle());
+        if self.thp_enabled > 0 && self.has_unseen_touches() {
             gaps.push(
                 "the program switched huge pages on for itself (prctl), so touches inside a huge page were not seen; \
                  record with /sys/kernel/mm/transparent_hugepage/enabled set to never"
@@ -286,12 +316,32 @@ impl RecordingLabel {
         gaps
     }
 
-    /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself. Another
-    /// recording, in another mode, then has other touches.
+    /// What a recording that began in the middle of the process does not know.
+    fn middle(&self) -> Option<String> {
+        let MemoryAtStart { resident_bytes, huge_bytes } = self.at_start?;
+        let start = format!(
+            "the recording began in the middle of the process: {} of anonymous memory were resident, {} of them in huge \
+             pages, and keep their state in every prediction until a recorded operation changes them; other figures count \
+             what followed",
+            bytes(resident_bytes),
+            bytes(huge_bytes)
+        );
+        let unseen = "; huge pages were on, so touches inside a huge page were not seen: figures for settings with fewer \
+                      huge pages are too small (`record --memory -p PID --no-huge-pages` switches them off for the \
+                      process)";
+        Some(start + if self.has_unseen_touches() { unseen } else { "" })
+    }
+
+    /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself, or because the
+    /// recording began in the middle and left them on. Another recording, in another mode, then has other touches.
     pub fn has_unseen_touches(&self) -> bool {
         // Without a mode that gives huge pages, the program's own choice had no effect.
         let has_mode = self.machine.thp_mode.as_deref() != Some("never");
-        self.thp_enabled > 0 && self.machine.thp_disabled && has_mode
+        let is_on = match self.at_start {
+            Some(_) => !self.machine.thp_disabled,
+            None => self.thp_enabled > 0 && self.machine.thp_disabled,
+        };
+        is_on && has_mode
     }
 }
 
@@ -320,6 +370,7 @@ impl MemoryRow {
             "max_ptes_none": setting.kernel.khugepaged.max_ptes_none,
             "advise": setting.advise.word(),
             "thp_prctl": setting.thp_prctl.word(),
+            "madv_free": setting.madv_free.word(),
             "installs": installs.total,
             "installs_base_4k": installs.by_kind.base_4k,
             "installs_mthp": installs.by_kind.mthp,
@@ -334,24 +385,42 @@ impl MemoryRow {
             "stack_traps": prediction.stack.map_or(0, |stack| stack.traps),
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
+            "lazy_free_bytes_end_max": prediction.lazy_free_bytes_end_max,
+            "hugetlb_bytes_peak": prediction.hugetlb_bytes_peak,
+            "hugetlb_maps_failed": prediction.hugetlb_maps_failed,
             "huge_pages_peak": prediction.huge_pages_peak,
             "huge_pages_end": prediction.huge_pages_end,
-            "rss_bytes_settled": prediction.khugepaged_settled.map(|settled| settled.rss_bytes),
-            "huge_pages_settled": prediction.khugepaged_settled.map(|settled| settled.huge_pages),
-            "memory_limit_bytes": setting.kernel.memory_limit_bytes,
-            "least_limit_bytes": prediction.memory_limit.as_ref().and_then(|limit| limit.least_limit_bytes),
-            "memory_limit_outcome": prediction.memory_limit.as_ref().map(|limit| limit.outcome),
-            "memory_limit_event": prediction.memory_limit.as_ref().and_then(|limit| limit.event),
-            "charged_bytes_peak": prediction.memory_limit.as_ref().map(|limit| limit.pressure.charged_bytes_peak),
             "pmd_splits": prediction.pmd_splits,
             "vmas_peak": prediction.vmas_peak,
             "page_table_bytes_peak": prediction.page_table_bytes_peak,
             "system_time_median_s": self.system_time.as_ref().and_then(|time| time.price).map(|price| price.median_s),
             "lost_events": self.recording.lost_events,
         });
-        match row {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        }
+        [row, self.csv_ends()].into_iter().filter_map(object).flatten().collect()
+    }
+
+    /// The columns about khugepaged's work and a memory limit.
+    fn csv_ends(&self) -> Value {
+        let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, .. } = &self.prediction;
+        let limit = memory_limit.as_ref();
+        json!({
+            "rss_bytes_settled": khugepaged_settled.map(|settled| settled.rss_bytes),
+            "huge_pages_settled": khugepaged_settled.map(|settled| settled.huge_pages),
+            "rss_bytes_end_khugepaged_max": khugepaged_at_end.map(|most| most.rss_bytes_max),
+            "huge_pages_end_khugepaged_max": khugepaged_at_end.map(|most| most.huge_pages_max),
+            "memory_limit_bytes": setting.kernel.memory_limit_bytes,
+            "least_limit_bytes": limit.and_then(|limit| limit.least_limit_bytes),
+            "memory_limit_outcome": limit.map(|limit| limit.outcome),
+            "memory_limit_event": limit.and_then(|limit| limit.event),
+            "charged_bytes_peak": limit.map(|limit| limit.pressure.charged_bytes_peak),
+        })
+    }
+}
+
+/// The fields of a JSON object.
+fn object(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(fields) => Some(fields),
+        _ => None,
     }
 }

@@ -69,7 +69,7 @@ impl RunFiles {
     pub fn place(&self, header: &Header) -> Option<Place> {
         let index = self.0.iter().position(|file| is_same_space(&file.header, header))?;
         let number = self.0[..index].iter().filter(|file| is_alike(&file.header, header)).count();
-        Some(Place { program: program(header), is_forked: header.beginning != Beginning::Exec, number })
+        Some(Place { program: program(header), is_forked: is_forked(header), number })
     }
 
     /// The recording at a place.
@@ -108,9 +108,13 @@ fn program(header: &Header) -> Option<String> {
     (!is_started(header)).then(|| header.command.first().map(name).unwrap_or_default())
 }
 
+fn is_forked(header: &Header) -> bool {
+    matches!(header.beginning, Beginning::Fork { .. })
+}
+
 /// Whether two address spaces run the same program, and both began by fork or both by exec.
 fn is_alike(one: &Header, other: &Header) -> bool {
-    program(one) == program(other) && (one.beginning == Beginning::Exec) == (other.beginning == Beginning::Exec)
+    program(one) == program(other) && is_forked(one) == is_forked(other)
 }
 
 #[cfg(test)]

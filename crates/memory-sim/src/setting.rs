@@ -13,6 +13,17 @@ pub struct Setting {
     pub advise: Advise,
     /// The program's own `prctl(PR_SET_THP_DISABLE)`.
     pub thp_prctl: ThpPrctl,
+    /// The program's `MADV_FREE`.
+    #[serde(default)]
+    pub madv_free: MadvFree,
+}
+
+impl Setting {
+    /// The program as it was recorded, under this kernel.
+    pub fn recorded(kernel: KernelConfig) -> Setting {
+        let (advise, thp_prctl, madv_free) = (Advise::Recorded, ThpPrctl::Recorded, MadvFree::Recorded);
+        Setting { kernel, advise, thp_prctl, madv_free }
+    }
 }
 
 /// `MADV_HUGEPAGE` in addition to the program's own advice, as `glibc.malloc.hugetlb=1` and options of other
@@ -46,11 +57,25 @@ pub enum ThpPrctl {
     Disabled,
 }
 
+/// What the program's `MADV_FREE` does, with which allocators give memory back lazily.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MadvFree {
+    /// It applies: pages stay until memory is short.
+    #[default]
+    Recorded,
+    /// It drops pages at once, as `MADV_DONTNEED`. A recording does not show which of them were written again, so memory
+    /// and faults are the least that is possible.
+    DontNeed,
+}
+
 const ADVISE_WORDS: [(&str, Advise); 4] =
     [("none", Advise::Recorded), ("drop", Advise::Nothing), ("all", Advise::All), ("heap", Advise::Heap)];
 
 const PRCTL_WORDS: [(&str, ThpPrctl); 3] =
     [("recorded", ThpPrctl::Recorded), ("ignored", ThpPrctl::Ignored), ("disabled", ThpPrctl::Disabled)];
+
+const MADV_FREE_WORDS: [(&str, MadvFree); 2] = [("recorded", MadvFree::Recorded), ("dontneed", MadvFree::DontNeed)];
 
 impl Advise {
     /// Reads the word of `--advise`.
@@ -87,5 +112,21 @@ impl ThpPrctl {
     /// The word of `--thp-prctl`.
     pub fn word(self) -> &'static str {
         PRCTL_WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
+}
+
+impl MadvFree {
+    /// Reads the word of `--madv-free`.
+    ///
+    /// # Errors
+    /// Names the expected words.
+    pub fn parse(word: &str) -> Result<MadvFree, String> {
+        let known = MADV_FREE_WORDS.iter().find(|(known, _)| *known == word).map(|(_, madv_free)| *madv_free);
+        known.ok_or_else(|| "expected recorded or dontneed".to_string())
+    }
+
+    /// The word of `--madv-free`.
+    pub fn word(self) -> &'static str {
+        MADV_FREE_WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
     }
 }

@@ -7,24 +7,26 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use hksim_linux_mm::StateRun;
+use hksim_linux_mm::{Kernel, KhugepagedWork, PMD_PAGES, PageState, StateRun};
 use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::family::{Children, Family, FamilyError};
+use crate::family_total::FamilySums;
 use crate::limit::Watch;
-use crate::regions::{Outside, Regions};
+use crate::ranges::Ranges;
+use crate::regions::{MappedOutside, Outside, Regions};
 use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::sites::by_site;
 use crate::space::Space;
-use crate::steps::{Action, Step};
+use crate::steps::{Action, MemoryAtStart, Step};
 
 /// How much a simulation collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Figures only.
     Figures,
-    /// Also the state of each page at the end.
+    /// Also the state of each page at the end; once khugepaged has settled, if the kernel's configuration asks for that.
     Pages,
 }
 
@@ -41,6 +43,8 @@ pub struct MemorySimulation {
     pub traps_recorded: u64,
     /// Recorded faults in memory that is not modelled, by kind. They are the same under all settings.
     pub traps_outside: BTreeMap<Outside, u64>,
+    /// What was mapped of that memory, by kind.
+    pub mapped_outside: BTreeMap<Outside, MappedOutside>,
     /// Calls with an advice that the model does not know, by `MADV_*` number.
     pub advice_unmodelled: BTreeMap<u32, u64>,
     /// Events that the recorder lost.
@@ -50,6 +54,8 @@ pub struct MemorySimulation {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
+    /// Anonymous memory when the recording began in the middle of the process; `None` if it began by exec or fork.
+    pub at_start: Option<MemoryAtStart>,
     /// The call sites; `None` if they were not recorded.
     pub sites: Option<Sites>,
     /// Pages that hold modelled memory at the end, in ascending order.
@@ -69,6 +75,8 @@ struct World<'a> {
     detail: Detail,
     has_sites: bool,
     limit: Watch,
+    /// `None` for a process without relatives.
+    sums: Option<FamilySums>,
 }
 
 /// What the reading thread sends to the simulating threads.
@@ -111,8 +119,11 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
         read.map(|()| interleave(parts))
     })?;
     let translator = family.translator();
-    let (modelled_end, tally) = (translator.regions().modelled(), translator.tally);
+    let (modelled_end, mapped_outside) =
+        (translator.regions().modelled(), translator.regions().mapped_outside().clone());
+    let tally = translator.tally;
     let has_sites = family.header().stack_depth.is_some();
+    let at_start = family.header().beginning.is_attached().then_some(tally.at_start);
     Ok(MemorySimulation {
         sites: has_sites.then(|| family.sites().clone()),
         header: family.header().clone(),
@@ -120,10 +131,12 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
         predictions,
         traps_recorded: tally.traps_recorded,
         traps_outside: tally.traps_outside,
+        mapped_outside,
         advice_unmodelled: tally.advice_unmodelled,
         lost_events: tally.lost_events,
         children_missing: family.children_missing(),
         thp_enabled: tally.thp_enabled,
+        at_start,
         modelled_end,
     })
 }
@@ -208,6 +221,7 @@ impl<'a> World<'a> {
             detail,
             has_sites: outline.has_sites,
             limit: Watch::default(),
+            sums: (outline.begins_empty.len() > 1).then(FamilySums::default),
         }
     }
 
@@ -229,13 +243,18 @@ impl<'a> World<'a> {
         }
         if let Some(space) = &self.spaces[member] {
             self.limit.note(&space.kernel, member, step);
+            self.sums.iter_mut().for_each(|sums| sums.note(member, &space.kernel));
         }
     }
 
     fn fork(&mut self, member: usize, child_pid: u32, children: &Children) {
         let Some(parent) = &mut self.spaces[member] else { return };
         match children.get(&(member, child_pid)) {
-            Some(&child) => self.spaces[child] = Some(parent.fork()),
+            Some(&child) => {
+                let forked = parent.fork();
+                self.sums.iter_mut().for_each(|sums| sums.note(child, &forked.kernel));
+                self.spaces[child] = Some(forked);
+            }
             None => {
                 self.unrecorded.insert((member, child_pid), parent.fork());
             }
@@ -245,6 +264,7 @@ impl<'a> World<'a> {
     /// An address space ends, at its last operation if the time is unknown.
     fn end(&mut self, member: usize, time_ns: Option<u64>) {
         let Some(mut space) = self.spaces[member].take() else { return };
+        self.sums.iter_mut().for_each(|sums| sums.end(member, &space.kernel));
         if member == 0 {
             space.end_at(time_ns);
             if self.detail == Detail::Pages || self.has_sites {
@@ -256,10 +276,35 @@ impl<'a> World<'a> {
 
     fn finish(mut self, regions: &Regions) -> Option<Prediction> {
         self.end(0, None);
+        for (member, space) in self.spaces.iter().enumerate() {
+            self.sums.iter_mut().zip(space).for_each(|(sums, space)| sums.end(member, &space.kernel));
+        }
         let space = self.ended.take()?;
         let memory_limit = self.limit.report(&space.kernel);
         let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
-        let pages = if self.detail == Detail::Pages { self.pages } else { Vec::new() };
-        Some(Prediction { sites, pages, memory_limit, ..Prediction::of(space, self.setting, regions) })
+        let pages = match self.detail {
+            Detail::Pages => settled_pages(self.pages, &space.kernel),
+            Detail::Figures => Vec::new(),
+        };
+        let family = self.sums.as_ref().map(FamilySums::total);
+        Some(Prediction { sites, pages, memory_limit, family, ..Prediction::of(space, self.setting, regions) })
     }
+}
+
+/// What is present once khugepaged has scanned everything, if the configuration asks for that; otherwise `pages`.
+fn settled_pages(pages: Vec<StateRun>, kernel: &Kernel) -> Vec<StateRun> {
+    if kernel.config().khugepaged.work != KhugepagedWork::Settled {
+        return pages;
+    }
+    let mut states = Ranges::default();
+    pages.iter().for_each(|run| states.insert(run.first_page..run.first_page + run.pages, run.state));
+    for pmd in kernel.collapsed_by_scan() {
+        states.insert(pmd * PMD_PAGES..(pmd + 1) * PMD_PAGES, PageState::Thp);
+    }
+    let run = |(pages, state): (Range<u64>, PageState)| StateRun {
+        first_page: pages.start,
+        pages: pages.end - pages.start,
+        state,
+    };
+    states.iter().map(run).collect()
 }

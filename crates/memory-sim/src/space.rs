@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Access, Advice, ByKind, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
+use hksim_linux_mm::{
+    Access, Advice, ByKind, Install, Kernel, MapFlags, Obstacles, Outcome, PMD_PAGES, PageState, StateRun,
+};
 
+use hksim_memory_trace::PAGE_BYTES;
+
+use crate::advisers::Advisers;
 use crate::limit::WrittenFilePages;
 use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
 use crate::report::ObstacleCount;
-use crate::setting::Setting;
+use crate::setting::{Advise, Setting};
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 use crate::timeline::{Sample, Timeline};
@@ -46,6 +51,11 @@ pub(crate) struct Space {
     pub traps_denied: u64,
     /// Calls that failed in the model.
     pub calls_failed: u64,
+    /// mmaps of the hugetlb pool among them, for which the pool was too small.
+    pub hugetlb_maps_failed: u64,
+    pub hugetlb_bytes_failed: u64,
+    /// Who asked for huge pages.
+    pub advisers: Advisers,
     spacing: Spacing,
     calls: Calls,
     timeline: Timeline,
@@ -59,14 +69,15 @@ impl Space {
     pub fn new(setting: &Setting, addresses_random: bool) -> Self {
         let mut kernel = Kernel::new(setting.kernel.clone());
         kernel.keep_populated();
-        let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
+        let edits = Edits::of(setting);
         edits.begin(&mut kernel);
         Self::with(kernel, Stacks::new(setting, edits, addresses_random), WrittenFilePages::default(), edits)
     }
 
     /// A forked child's copy.
     pub fn fork(&mut self) -> Self {
-        Self::with(self.kernel.fork(), self.stacks.fork(), self.written_file_pages.clone(), self.edits)
+        let (stacks, written) = (self.stacks.fork(), self.written_file_pages.clone());
+        Self { advisers: self.advisers.forked(), ..Self::with(self.kernel.fork(), stacks, written, self.edits) }
     }
 
     fn with(kernel: Kernel, stacks: Stacks, written_file_pages: WrittenFilePages, edits: Edits) -> Self {
@@ -82,7 +93,10 @@ impl Space {
             parts: Vec::new(),
             traps_denied: 0,
             calls_failed: 0,
+            hugetlb_maps_failed: 0,
+            hugetlb_bytes_failed: 0,
             timeline: Timeline::new(),
+            advisers: Advisers::default(),
             spacing: Spacing::default(),
             calls: Calls::default(),
             time_last_ns: 0,
@@ -93,14 +107,21 @@ impl Space {
 
     /// Performs an operation other than a fork.
     pub fn apply(&mut self, step: &Step) {
-        self.timeline.observe(&self.kernel, step.time_ns);
+        self.timeline.observe(&self.kernel, self.time_last_ns, step.time_ns);
         self.time_last_ns = step.time_ns;
         if let Action::Touch { page, access, part } = step.action {
-            self.touch(page, access, part, step.time_ns);
+            if let Some(install) = self.touch(page, access, part, step.time_ns) {
+                self.advisers.count(&install, &step.action);
+            }
         } else {
             let outcome = self.edits.perform(&mut self.kernel, &step.action);
-            self.calls_failed += u64::from(outcome.result.is_err());
+            if outcome.result.is_err() {
+                self.count_failed(&step.action);
+            }
             self.calls.add(&step.action);
+            if self.edits.advise != Advise::Nothing {
+                self.advisers.apply(&step.action);
+            }
             self.count_populated(step, &outcome);
             self.stacks.apply(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
@@ -110,6 +131,14 @@ impl Space {
         self.rss_bytes_peak = self.rss_bytes_peak.max(self.kernel.resident_bytes());
         self.huge_pages_peak = self.huge_pages_peak.max(self.kernel.huge_pages());
         self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
+    }
+
+    fn count_failed(&mut self, action: &Action) {
+        self.calls_failed += 1;
+        if let Action::Map { pages, flags: MapFlags { hugetlb: true, .. }, .. } = action {
+            self.hugetlb_maps_failed += 1;
+            self.hugetlb_bytes_failed += (pages.end - pages.start) * PAGE_BYTES;
+        }
     }
 
     /// Counts the installs of a call: what it populated, and what it collapsed.
@@ -129,6 +158,7 @@ impl Space {
             while current.is_some_and(|(range, _)| range.end <= page) {
                 current = parts.next();
             }
+            self.advisers.count(&install, &step.action);
             if let Some((_, part)) = current {
                 self.tally(*part).count(install, obstacles);
             }
@@ -143,7 +173,7 @@ impl Space {
         &mut self.parts[index]
     }
 
-    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
+    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) -> Option<Install> {
         let obstacles = self.kernel.obstacles(page);
         let traps = self.kernel.counters().traps;
         let touched = self.kernel.touch(page, access);
@@ -160,6 +190,7 @@ impl Space {
             Ok(None) => {}
             Err(_) => self.traps_denied += 1,
         }
+        touched.ok().flatten()
     }
 
     /// The kernel's work, if the process ends now.
@@ -186,7 +217,9 @@ impl Space {
 
     /// The address space ends after its last operation.
     pub fn end_at(&mut self, time_ns: Option<u64>) {
-        self.time_last_ns = self.time_last_ns.max(time_ns.unwrap_or_default());
+        let end_ns = self.time_last_ns.max(time_ns.unwrap_or_default());
+        self.timeline.observe(&self.kernel, self.time_last_ns, end_ns);
+        self.time_last_ns = end_ns;
     }
 
     /// Time of the last operation or of the end.

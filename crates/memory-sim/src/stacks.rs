@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, ByKind, Installs, Kernel, KernelConfig, MapFlags, PMD_PAGES};
+use hksim_linux_mm::{Access, ByKind, Installs, Kernel, KernelConfig, KnownPages, MapFlags, PMD_PAGES};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -109,14 +109,37 @@ impl Stacks {
             | Action::Advise { pages, .. }
             | Action::Lock { pages, .. }
             | Action::Unlock(pages)
-                if self.range.as_ref().is_some_and(|range| pages.start < range.end && range.start < pages.end) =>
+                if self.holds(pages) =>
             {
                 self.perform(|shift| shifted(action, shift));
+            }
+            Action::KnowMapping { pages, flags, traits, is_stack: true } => {
+                self.widen(pages);
+                for (shift, kernel) in &mut self.kernels {
+                    let _ = kernel.know_mapping(pages.start - *shift..pages.end - *shift, *flags, *traits);
+                }
+            }
+            Action::KnowPages { pages, state } if self.holds(pages) => self.know(pages, *state),
+            Action::KnowProtected { page } if self.holds(&(*page..page + 1)) => {
+                self.kernels.iter_mut().for_each(|(shift, kernel)| kernel.know_write_protected(*page - *shift));
             }
             Action::LockAll(_) | Action::UnlockAll | Action::DisableThp(_) => self.perform(|_| action.clone()),
             _ => return,
         }
         self.update_peaks();
+    }
+
+    /// Whether pages are, or were, of a stack.
+    fn holds(&self, pages: &Range<u64>) -> bool {
+        self.range.as_ref().is_some_and(|range| pages.start < range.end && range.start < pages.end)
+    }
+
+    /// Pages that are there already. At other addresses, a huge page of the recorded ones is none.
+    fn know(&mut self, pages: &Range<u64>, state: KnownPages) {
+        for (shift, kernel) in &mut self.kernels {
+            let state = if *shift == 0 { state } else { state.in_small_pages() };
+            kernel.know_pages(pages.start - *shift..pages.end - *shift, state);
+        }
     }
 
     /// Performs a call, which other memory reports if it fails.

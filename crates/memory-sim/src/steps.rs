@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, Advice, Backing, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
-use hksim_memory_trace::{Event, Inherited, MapOp, Op, Origin, ThpDisabled, TouchKind};
+use hksim_linux_mm::{
+    Access, Advice, Backing, Content, KnownPages, KnownTraits, LockFlags, MapFlags, Protection, RemapSource, ThpDisable,
+};
+use hksim_memory_trace::{
+    Event, Inherited, MapOp, Op, Origin, PAGE_BYTES, PagesAtStart, SiteId, ThpDisabled, TouchKind,
+};
+use serde::{Deserialize, Serialize};
 
+use crate::at_start::{self, PagesKnown};
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
 /// One operation of one address space.
@@ -74,6 +80,8 @@ pub enum Action {
     Advise {
         pages: Range<u64>,
         advice: Advice,
+        /// Who advised, where that was recorded.
+        site: SiteId,
     },
     Lock {
         pages: Range<u64>,
@@ -92,6 +100,26 @@ pub enum Action {
     },
     ChildEnded {
         child_pid: u32,
+    },
+    /// A mapping that was there when the recording began: modelled memory, or a stack that grows.
+    KnowMapping {
+        pages: Range<u64>,
+        flags: MapFlags,
+        traits: KnownTraits,
+        is_stack: bool,
+    },
+    /// A mapping that was there when the recording began, and is not modelled.
+    KnowOutside {
+        pages: Range<u64>,
+    },
+    /// Pages that were there when the recording began.
+    KnowPages {
+        pages: Range<u64>,
+        state: KnownPages,
+    },
+    /// A page that was there when the recording began, and that a write found write-protected.
+    KnowProtected {
+        page: u64,
     },
     /// The address space ended.
     End,
@@ -125,6 +153,8 @@ pub struct Translator {
     names: BTreeMap<u64, u32>,
     /// Steps before the first event: what the process inherited.
     at_start: Vec<Action>,
+    /// The pages that were there when the recording began.
+    known: PagesKnown,
     /// What was left out.
     pub tally: Tally,
 }
@@ -143,10 +173,22 @@ pub struct Tally {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off; also one by a program before exec. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
+    /// What was there when the recording began in the middle.
+    pub at_start: MemoryAtStart,
+}
+
+/// Resident anonymous memory of a process, stacks included, when a recording of it began in the middle. It keeps its state
+/// until recorded operations change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryAtStart {
+    /// All of it.
+    pub resident_bytes: u64,
+    /// In huge pages: accesses to them raise no fault.
+    pub huge_bytes: u64,
 }
 
 impl Translator {
-    /// For an address space that began by exec.
+    /// For an address space that began by exec, or in the middle.
     pub fn at_exec(inherited: &Inherited) -> Self {
         let disable = thp_disable(inherited.thp_disable);
         let at_start = (disable != ThpDisable::Off).then_some(Action::DisableThp(disable));
@@ -165,19 +207,23 @@ impl Translator {
         Self { tally: Tally::default(), ..self.clone() }
     }
 
-    /// Translates an event into steps.
-    pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
+    /// Translates an event into steps. A new mapping has the name of its file.
+    pub fn translate(&mut self, event: &Event, name: Option<&str>, steps: &mut Vec<Step>) {
         let before = steps.len();
         let mut push = |action| steps.push(Step { time_ns: event.time_ns, action, populates: Vec::new() });
         self.at_start.drain(..).for_each(&mut push);
         match &event.op {
             Op::Touch { page, kind } => {
                 if let Some(action) = self.touch(*page, *kind) {
+                    let is_write = access_of(*kind) != Access::Read;
+                    if is_write && self.known.is_first_write(*page) {
+                        push(Action::KnowProtected { page: *page });
+                    }
                     push(action);
                 }
             }
             Op::Map(map) => {
-                let mapped = self.regions.map(map, event.time_ns, event.site);
+                let mapped = self.regions.map(map, name, event.time_ns, event.site);
                 push(self.map(map, mapped));
             }
             Op::Unmap(pages) => {
@@ -195,7 +241,7 @@ impl Translator {
             }
             Op::Advise { pages, advice, errno } => {
                 if let Some(advice) = self.advice(*advice, *errno) {
-                    push(Action::Advise { pages: pages.clone(), advice });
+                    push(Action::Advise { pages: pages.clone(), advice, site: event.site });
                 }
             }
             Op::Lock { pages, flags, .. } => {
@@ -219,9 +265,27 @@ impl Translator {
             Op::Fork { child_pid } => push(Action::Fork { child_pid: *child_pid }),
             Op::ChildEnded { child_pid } => push(Action::ChildEnded { child_pid: *child_pid }),
             Op::Lost { events } => self.tally.lost_events += events,
+            Op::MappingAtStart(start) => {
+                let mapped = self.regions.map(&start.map, name, event.time_ns, event.site);
+                push(at_start::mapping(start, mapped));
+            }
+            Op::PagesAtStart(start) => {
+                self.note_start(start);
+                push(Action::KnowPages { pages: start.pages.clone(), state: at_start::state(start.state) });
+            }
         }
         for step in &mut steps[before..] {
             step.populates = self.populated_by(&step.action);
+        }
+    }
+
+    fn note_start(&mut self, start: &PagesAtStart) {
+        let is_modelled = !matches!(self.regions.at(start.pages.start), Mapped::Outside(_));
+        if is_modelled && start.state.is_resident() {
+            let bytes = (start.pages.end - start.pages.start) * PAGE_BYTES;
+            self.known.add(start.pages.clone());
+            self.tally.at_start.resident_bytes += bytes;
+            self.tally.at_start.huge_bytes += if start.state.is_huge() { bytes } else { 0 };
         }
     }
 
@@ -233,7 +297,7 @@ impl Translator {
             | Action::GrowHeap { pages, .. }
             | Action::Protect { pages, .. }
             | Action::Remap { new: pages, .. }
-            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse }
+            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse, .. }
             | Action::Lock { pages, .. } => pages,
             Action::LockAll(_) => &(0..u64::MAX),
             _ => return Vec::new(),
@@ -258,15 +322,7 @@ impl Translator {
 
     fn map(&self, map: &MapOp, mapped: Mapped) -> Action {
         let pages = map.pages.clone();
-        let has = |flag: u32| map.flags & flag != 0;
-        let flags = MapFlags {
-            protection: protection_of(map.protection),
-            noreserve: has(abi::MAP_NORESERVE),
-            populate: has(abi::MAP_POPULATE),
-            hugetlb: has(abi::MAP_HUGETLB),
-            stack: has(abi::MAP_STACK),
-            backing: backing(map),
-        };
+        let flags = flags_of(map);
         let part = match mapped {
             Mapped::Part(part) => part,
             Mapped::Stack => return Action::MapStack { pages, flags, origin: map.origin },
@@ -274,9 +330,9 @@ impl Translator {
         };
         let &Region { usage, address, .. } = self.regions.of_part(part);
         if usage == Use::Heap {
-            return Action::GrowHeap { pages, heap_start: address / hksim_memory_trace::PAGE_BYTES };
+            return Action::GrowHeap { pages, heap_start: address / PAGE_BYTES };
         }
-        Action::Map { pages, flags, locks: has(abi::MAP_LOCKED), usage }
+        Action::Map { pages, flags, locks: map.flags & abi::MAP_LOCKED != 0, usage }
     }
 
     /// The advice as the model knows it. Advice that failed is included, for two reasons: the mappings before the one
@@ -292,6 +348,19 @@ impl Translator {
     fn name(&mut self, address: u64) -> Option<u32> {
         let next = self.names.len() as u32;
         (address != 0).then(|| *self.names.entry(address).or_insert(next))
+    }
+}
+
+/// The arguments of a mapping as the model knows them.
+pub(crate) fn flags_of(map: &MapOp) -> MapFlags {
+    let has = |flag: u32| map.flags & flag != 0;
+    MapFlags {
+        protection: protection_of(map.protection),
+        noreserve: has(abi::MAP_NORESERVE),
+        populate: has(abi::MAP_POPULATE),
+        hugetlb: has(abi::MAP_HUGETLB),
+        stack: has(abi::MAP_STACK),
+        backing: backing(map),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Samples of an address space over time.
 
-use hksim_linux_mm::Kernel;
+use hksim_linux_mm::{Kernel, PAGE_BYTES, PMD_PAGES};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of samples; at twice this number every second one is dropped.
@@ -17,6 +17,9 @@ pub struct Sample {
     pub rss_bytes: u64,
     /// Transparent huge pages mapped.
     pub huge_pages: u64,
+    /// Resident bytes in pages of the hugetlb pool.
+    #[serde(default)]
+    pub hugetlb_bytes: u64,
     /// Installs so far.
     pub installs: u64,
     /// #PF exceptions so far.
@@ -31,6 +34,7 @@ impl Sample {
             time_ns,
             rss_bytes: kernel.resident_bytes(),
             huge_pages: kernel.huge_pages(),
+            hugetlb_bytes: kernel.hugetlb_pages() * PMD_PAGES * PAGE_BYTES,
             installs: kernel.counters().installs_total(),
             traps: kernel.counters().traps,
             vmas: kernel.vma_count(),
@@ -51,10 +55,14 @@ impl Timeline {
         Self { samples: Vec::new(), interval_ns: INTERVAL_NS, next_ns: 0 }
     }
 
-    /// Samples before an operation at `time_ns`, if the time for a sample has come.
+    /// Samples before an operation at `time_ns`, if the time for a sample has come. After a pause since the operation
+    /// before at `last_ns`, also at the beginning of the pause: nothing changed meanwhile.
     #[inline]
-    pub fn observe(&mut self, kernel: &Kernel, time_ns: u64) {
+    pub fn observe(&mut self, kernel: &Kernel, last_ns: u64, time_ns: u64) {
         if time_ns >= self.next_ns {
+            if last_ns.saturating_add(self.interval_ns) <= time_ns {
+                self.sample(kernel, last_ns);
+            }
             self.sample(kernel, time_ns);
         }
     }
@@ -75,6 +83,7 @@ impl Timeline {
 
     /// The samples, the last one at the end.
     pub fn finish(mut self, kernel: &Kernel, time_ns: u64) -> Vec<Sample> {
+        self.samples.retain(|sample| sample.time_ns < time_ns);
         self.samples.push(Sample::of(kernel, time_ns));
         self.samples
     }

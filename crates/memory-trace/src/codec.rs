@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use hksim_call_sites::SiteId;
 
+use crate::at_start::{MappingAtStart, MappingTraits, PageAtStart, PagesAtStart};
 use crate::event::{Event, MapOp, MappingKind, NameId, Op, Origin, TouchKind};
 use crate::varint::{put, put_signed, take, take_signed};
 
@@ -37,6 +38,8 @@ const DISABLE_THP: u8 = 13;
 const FORK: u8 = 14;
 const CHILD_ENDED: u8 = 15;
 const LOST: u8 = 16;
+const MAPPING_AT_START: u8 = 17;
+const PAGES_AT_START: u8 = 18;
 
 /// What an event is stored relative to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,6 +117,15 @@ impl Encoder {
             }
             Op::Fork { child_pid } | Op::ChildEnded { child_pid } => self.number(u64::from(*child_pid)),
             Op::Lost { events } => self.number(*events),
+            Op::MappingAtStart(start) => {
+                self.map(&start.map);
+                self.number(u64::from(start.traits.0));
+            }
+            Op::PagesAtStart(PagesAtStart { pages, state }) => {
+                self.range(pages);
+                let code = PageAtStart::ALL.iter().position(|known| known == state).unwrap_or_default();
+                self.bytes.push(code as u8);
+            }
         }
     }
 
@@ -162,6 +174,8 @@ fn code(op: &Op) -> u8 {
         Op::Fork { .. } => FORK,
         Op::ChildEnded { .. } => CHILD_ENDED,
         Op::Lost { .. } => LOST,
+        Op::MappingAtStart(_) => MAPPING_AT_START,
+        Op::PagesAtStart(_) => PAGES_AT_START,
     }
 }
 
@@ -229,6 +243,15 @@ impl<'a> Decoder<'a> {
             FORK => Op::Fork { child_pid: self.word()? },
             CHILD_ENDED => Op::ChildEnded { child_pid: self.word()? },
             LOST => Op::Lost { events: take(&mut self.bytes)? },
+            MAPPING_AT_START => {
+                let (map, traits) = (self.map()?, MappingTraits(self.word()?));
+                Op::MappingAtStart(Box::new(MappingAtStart { map, traits }))
+            }
+            PAGES_AT_START => {
+                let (pages, code) = (self.range()?, self.byte()?);
+                let state = *PageAtStart::ALL.get(usize::from(code))?;
+                Op::PagesAtStart(PagesAtStart { pages, state })
+            }
             _ => return None,
         })
     }

@@ -132,7 +132,7 @@ pub fn anonymise(from: &Path, to: &Path) -> Result<CopiedTotals, MemoryTraceErro
     while reader.next_chunk(&mut events)? {
         for mut event in events.drain(..) {
             duration_ns = event.time_ns;
-            if let Op::Map(map) = &mut event.op {
+            if let Some(map) = event.op.mapping_mut() {
                 map.name = map.name.map(|name| {
                     let plain = reader.name(name);
                     // The kernel's own names, such as [stack], tell nothing about the program.
@@ -172,7 +172,7 @@ fn with_step(header: &Header, step: String) -> Header {
 
 /// Writes an event whose names are those of the reader.
 pub(crate) fn push_renamed(reader: &Reader, writer: &mut Writer, mut event: Event) -> Result<(), MemoryTraceError> {
-    if let Op::Map(map) = &mut event.op {
+    if let Some(map) = event.op.mapping_mut() {
         map.name = map.name.map(|name| writer.name(reader.name(name)));
     }
     event.site = writer.site_of(reader.sites(), event.site);

@@ -14,14 +14,25 @@ pub const MAGIC: [u8; 8] = *b"\x89HKM\r\n\x1a\n";
 
 /// The version of recordings without call stacks.
 const VERSION_PLAIN: u32 = 1;
-/// The version of recordings with call stacks, and the newest that can be read.
-const VERSION: u32 = 2;
+/// The version of recordings with call stacks.
+const VERSION_STACKS: u32 = 2;
+/// The version of recordings that begin in the middle of a process, with or without call stacks, and the newest that
+/// can be read.
+const VERSION: u32 = 3;
+
+/// The version of a recording with this header.
+fn version_of(header: &Header) -> u32 {
+    match (header.beginning.is_attached(), header.stack_depth) {
+        (true, _) => VERSION,
+        (false, Some(_)) => VERSION_STACKS,
+        (false, None) => VERSION_PLAIN,
+    }
+}
 
 /// The stored form of a header.
 pub(crate) fn encode(path: &Path, header: &Header) -> Result<Vec<u8>, MemoryTraceError> {
     let json = to_json(path, "header", JSON_BYTES_MAX, header)?;
-    let version = if header.stack_depth.is_some() { VERSION } else { VERSION_PLAIN };
-    Ok(hksim_container::encode(&MAGIC, version, &json))
+    Ok(hksim_container::encode(&MAGIC, version_of(header), &json))
 }
 
 /// The JSON of a part of the file, within the format's length limit.
@@ -49,8 +60,8 @@ pub(crate) fn read(path: &Path, file: &mut impl Read) -> Result<(Header, u64), M
         StartError::Damaged(why) => bad_header(why),
     })?;
     let header: Header = serde_json::from_slice(&start.json).map_err(|why| bad_header(why.to_string()))?;
-    if header.stack_depth.is_some() != (start.version == VERSION) {
-        let why = format!("version {} and the field stack_depth contradict each other", start.version);
+    if version_of(&header) != start.version {
+        let why = format!("version {} and the fields beginning and stack_depth contradict each other", start.version);
         return Err(bad_header(why));
     }
     Ok((header, start.end))

@@ -5,6 +5,8 @@ use std::ops::Range;
 use hksim_call_sites::SiteId;
 use serde::{Deserialize, Serialize};
 
+use crate::at_start::{MappingAtStart, PagesAtStart};
+
 /// Index of a name of the recording, in order of definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
@@ -18,7 +20,7 @@ pub struct Event {
     pub thread: u32,
     /// What happened.
     pub op: Op,
-    /// The call site, of calls that make mappings; unknown if it was not recorded.
+    /// The call site, of calls that make mappings or ask for huge pages; unknown if it was not recorded.
     pub site: SiteId,
 }
 
@@ -202,4 +204,33 @@ pub enum Op {
         /// Number of lost events.
         events: u64,
     },
+    /// A mapping that was there when the recording began in the middle of the process.
+    MappingAtStart(Box<MappingAtStart>),
+    /// Pages that were not absent when the recording began in the middle of the process. Their mapping precedes them.
+    PagesAtStart(PagesAtStart),
+}
+
+impl Op {
+    /// The mapping that the operation tells: new, or there at the start.
+    pub fn mapping(&self) -> Option<&MapOp> {
+        match self {
+            Self::Map(map) => Some(map),
+            Self::MappingAtStart(start) => Some(&start.map),
+            _ => None,
+        }
+    }
+
+    /// [`Op::mapping`], to change it.
+    pub fn mapping_mut(&mut self) -> Option<&mut MapOp> {
+        match self {
+            Self::Map(map) => Some(map),
+            Self::MappingAtStart(start) => Some(&mut start.map),
+            _ => None,
+        }
+    }
+
+    /// Whether it tells what the process had when the recording began, and not what happened.
+    pub fn is_at_start(&self) -> bool {
+        matches!(self, Self::MappingAtStart(_) | Self::PagesAtStart(_))
+    }
 }

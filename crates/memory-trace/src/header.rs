@@ -59,6 +59,19 @@ pub enum Beginning {
         /// Number of the parent's address space.
         parent_image: u32,
     },
+    /// It was there before: the recording begins in the middle of a running process, with its mappings and pages
+    /// ([`Op::MappingAtStart`](crate::Op::MappingAtStart), [`Op::PagesAtStart`](crate::Op::PagesAtStart)).
+    Attached {
+        /// How long the process was stopped while they were read, in nanoseconds.
+        stopped_ns: u64,
+    },
+}
+
+impl Beginning {
+    /// Whether the recording begins in the middle of a running process.
+    pub const fn is_attached(self) -> bool {
+        matches!(self, Self::Attached { .. })
+    }
 }
 
 /// Which page faults were recorded.

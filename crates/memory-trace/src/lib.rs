@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod at_start;
 mod codec;
 mod definitions;
 mod edit;
@@ -32,6 +33,7 @@ mod event;
 mod header;
 mod reader;
 mod relocate;
+mod rounded;
 mod section;
 mod summary;
 mod trim;
@@ -39,6 +41,7 @@ mod varint;
 mod verify;
 mod writer;
 
+pub use at_start::{MappingAtStart, MappingTraits, PageAtStart, PagesAtStart};
 pub use definitions::FRAMES_MAX;
 pub use edit::{CopiedTotals, Cut, anonymise, cut, repair};
 pub use envelope::MAGIC;
@@ -51,7 +54,7 @@ pub use header::{
 pub use hksim_call_sites::{BUILD_ID_BYTES_MAX, Frame, Module, SiteId, SiteTable, Sites, Stack, StackEnd};
 pub use reader::Reader;
 pub use relocate::{CallMismatch, Moves, Placement, Relocated, Rewritten, relocate, relocate_forked, rewrite};
-pub use summary::{SiteUse, Summary, summarise};
+pub use summary::{AtStart, SiteUse, Summary, summarise};
 pub use verify::{Finding, Verified, verify};
 pub use writer::Writer;
 

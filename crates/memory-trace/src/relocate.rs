@@ -13,7 +13,7 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, MapOp, MappingKind, Op, Origin};
 use crate::header::ProcessId;
 use crate::reader::Reader;
-use crate::trim::Trimmed;
+use crate::trim::Aligned;
 use crate::writer::Writer;
 
 /// The first difference between the calls of two runs.
@@ -109,6 +109,9 @@ pub struct Rewritten<S> {
     pub stopped: Option<S>,
     /// What each forked child inherits, by its process id in the recording.
     pub forks: BTreeMap<ProcessId, Moves>,
+    /// Mappings that the program aligned, by unmapping their ends or by rounding an address within. They are aligned in the
+    /// copy, too.
+    pub mappings_aligned: u64,
 }
 
 /// A recording with the addresses of another run.
@@ -126,7 +129,8 @@ pub fn rewrite<P: Placement>(
     placement: &mut P,
     inherited: Moves,
 ) -> Result<Rewritten<P::Stop>, MemoryTraceError> {
-    let mut trimmed = Trimmed::of(from)?;
+    let mut aligned = Aligned::of(from)?;
+    let mappings_aligned = aligned.mappings();
     let mut reader = Reader::open(from)?;
     let mut header = reader.header().clone();
     header.history.push(step.to_string());
@@ -138,11 +142,11 @@ pub fn rewrite<P: Placement>(
             let start = match begins_mapping(&event.op) {
                 true => match placement.start(&event.op, &moves) {
                     Ok(start) => start,
-                    Err(stop) => return Ok(Rewritten { stopped: Some(stop), forks }),
+                    Err(stop) => return Ok(Rewritten { stopped: Some(stop), forks, mappings_aligned }),
                 },
                 false => 0,
             };
-            trimmed.apply(number, event, start, &mut moves, &mut rewritten);
+            aligned.apply(number, event, start, &mut moves, &mut rewritten);
             number += 1;
             for event in rewritten.drain(..) {
                 placement.performed(&event.op);
@@ -154,7 +158,7 @@ pub fn rewrite<P: Placement>(
         }
     }
     writer.finish(&reader.footer().cloned().unwrap_or_default())?;
-    Ok(Rewritten { stopped: None, forks })
+    Ok(Rewritten { stopped: None, forks, mappings_aligned })
 }
 
 /// Writes a copy of the recording `from` with the addresses of the run that `like` recorded. Returns the first
@@ -277,7 +281,10 @@ impl Moves {
             | Op::Lock { pages, .. }
             | Op::Unlock(pages)
             | Op::NameMapping { pages, .. } => *pages = self.range(pages),
-            Op::LockAll(_)
+            // A recording that begins in the middle keeps its addresses.
+            Op::MappingAtStart(_)
+            | Op::PagesAtStart(_)
+            | Op::LockAll(_)
             | Op::UnlockAll
             | Op::DisableThp { .. }
             | Op::Fork { .. }

@@ -7,6 +7,7 @@ use hksim_call_sites::{SiteId, Sites, StackEnd};
 use serde::Serialize;
 
 use crate::PAGE_BYTES;
+use crate::at_start::PagesAtStart;
 use crate::error::MemoryTraceError;
 use crate::event::{Event, MappingKind, Op, Origin, TouchKind};
 use crate::header::{Footer, Header};
@@ -27,6 +28,9 @@ pub struct Summary {
     pub calls: BTreeMap<&'static str, u64>,
     /// Bytes of new mappings, by kind; growth by mremap is not included.
     pub mapped_bytes: BTreeMap<MappingKind, u64>,
+    /// What the process had when the recording began in the middle of it; absent if it began by exec or fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_start: Option<AtStart>,
     /// Threads with at least one touch or call.
     pub threads: u64,
     /// Time from the start of the recording to the end of the address space, or to the last event if that is unknown, in
@@ -45,6 +49,49 @@ pub struct Summary {
     /// The call sites. Not exported.
     #[serde(skip)]
     pub site_table: Sites,
+}
+
+/// What a process had when a recording of it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AtStart {
+    /// Mappings.
+    pub mappings: u64,
+    /// Bytes of these mappings, by kind.
+    pub mapped_bytes: BTreeMap<MappingKind, u64>,
+    /// Bytes of the pages of anonymous memory and of stacks that were not absent, by state: `small`, `huge`, `zero`.
+    pub page_bytes: BTreeMap<&'static str, u64>,
+    /// Of these, resident bytes.
+    pub resident_bytes: u64,
+    /// Of these, resident bytes in huge pages: accesses to them raise no fault.
+    pub huge_bytes: u64,
+    /// Whether pages of the mapping before count.
+    #[serde(skip)]
+    is_counted: bool,
+}
+
+impl AtStart {
+    fn count(&mut self, op: &Op) {
+        match op {
+            Op::MappingAtStart(start) => {
+                self.mappings += 1;
+                self.is_counted = matches!(start.map.kind, MappingKind::Anonymous | MappingKind::GrowingStack);
+                let bytes = self.mapped_bytes.entry(start.map.kind).or_default();
+                *bytes = bytes.saturating_add((start.map.pages.end - start.map.pages.start) * PAGE_BYTES);
+            }
+            Op::PagesAtStart(PagesAtStart { pages, state }) if self.is_counted => {
+                let more = (pages.end - pages.start) * PAGE_BYTES;
+                let add = |bytes: &mut u64| *bytes = bytes.saturating_add(more);
+                add(self.page_bytes.entry(state.name()).or_default());
+                if state.is_resident() {
+                    add(&mut self.resident_bytes);
+                }
+                if state.is_resident() && state.is_huge() {
+                    add(&mut self.huge_bytes);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a call site mapped.
@@ -72,6 +119,7 @@ pub fn summarise(path: &Path) -> Result<Summary, MemoryTraceError> {
         touches: BTreeMap::new(),
         calls: BTreeMap::new(),
         mapped_bytes: BTreeMap::new(),
+        at_start: reader.header().beginning.is_attached().then(AtStart::default),
         threads: 0,
         duration_ns: 0,
         forks: 0,
@@ -86,8 +134,9 @@ pub fn summarise(path: &Path) -> Result<Summary, MemoryTraceError> {
     while reader.next_chunk(&mut events)? {
         events.iter().for_each(|event| summary.count(event));
         events.iter().for_each(|event| summary.count_site(event, reader.sites(), &mut uses));
-        // The end of a child and a loss are not acts of a thread of this process.
-        let own = events.iter().filter(|event| !matches!(event.op, Op::ChildEnded { .. } | Op::Lost { .. }));
+        // The end of a child, a loss and the start are not acts of a thread of this process.
+        let is_own = |op: &Op| !matches!(op, Op::ChildEnded { .. } | Op::Lost { .. }) && !op.is_at_start();
+        let own = events.iter().filter(|event| is_own(&event.op));
         threads.extend(own.map(|event| event.thread));
     }
     summary.threads = threads.len() as u64;
@@ -120,6 +169,10 @@ impl Summary {
     }
 
     fn count(&mut self, event: &Event) {
+        if event.op.is_at_start() {
+            self.at_start.iter_mut().for_each(|start| start.count(&event.op));
+            return;
+        }
         self.events += 1;
         self.duration_ns = event.time_ns;
         let call = match &event.op {
@@ -136,7 +189,7 @@ impl Summary {
                 self.forks += 1;
                 return;
             }
-            Op::ChildEnded { .. } => return,
+            Op::ChildEnded { .. } | Op::MappingAtStart(_) | Op::PagesAtStart(_) => return,
             Op::Lost { events } => {
                 self.lost_events = self.lost_events.saturating_add(*events);
                 return;

@@ -11,6 +11,7 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, MappingKind, Op, Origin};
 use crate::reader::Reader;
 use crate::relocate::Moves;
+use crate::rounded::{Rounded, rounded};
 
 /// A mapping that was trimmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +41,11 @@ impl Trim {
     }
 }
 
-/// What an event has to do with a trim.
+/// What an event has to do with memory that the program aligns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
+    /// It makes a mapping within which the program rounds an address.
+    Round(Rounded),
     /// It makes the mapping.
     Map(Trim),
     /// It unmaps an end. `map` is the number of the event that makes the mapping.
@@ -52,21 +55,31 @@ enum Part {
     },
 }
 
-/// Mappings that are trimmed for alignment. At another address, the ends that are unmapped have other sizes.
-pub(crate) struct Trimmed {
+/// Mappings that the program aligns. At another address, the ends that are unmapped have other sizes, and rounded addresses
+/// are elsewhere in the mapping.
+pub(crate) struct Aligned {
     /// By number of the event.
     parts: BTreeMap<u64, Part>,
     /// What is still to be unmapped, by number of the event that made the mapping.
     ends: BTreeMap<u64, [Range<u64>; 2]>,
 }
 
-impl Trimmed {
-    /// The trims of a recording.
+impl Aligned {
+    /// Those of a recording.
     ///
     /// # Errors
     /// The recording cannot be read or is damaged.
     pub fn of(path: &Path) -> Result<Self, MemoryTraceError> {
-        Ok(Self { parts: trims(path)?, ends: BTreeMap::new() })
+        let rounded = rounded(path)?.into_iter().map(|(number, rounded)| (number, Part::Round(rounded)));
+        let mut parts: BTreeMap<u64, Part> = rounded.collect();
+        // What was trimmed is known better.
+        parts.extend(trims(path)?);
+        Ok(Self { parts, ends: BTreeMap::new() })
+    }
+
+    /// Mappings that the program aligns, by trimming them or by rounding an address within.
+    pub fn mappings(&self) -> u64 {
+        self.parts.values().filter(|part| !matches!(part, Part::Unmap { .. })).count() as u64
     }
 
     /// Moves the addresses of an event. A mapping or move goes to `start`.
@@ -79,6 +92,11 @@ impl Trimmed {
                 moves.place(&trim.kept, kept.start);
                 map.pages = mapped.clone();
                 self.ends.insert(number, [mapped.start..kept.start, kept.end..mapped.end]);
+                into.push(event);
+            }
+            (Some(Part::Round(rounded)), Op::Map(map)) => {
+                rounded.place(&map.pages, start, moves);
+                map.pages = start..start + (map.pages.end - map.pages.start);
                 into.push(event);
             }
             (Some(Part::Unmap { map }), _) => {
@@ -204,11 +222,11 @@ mod tests {
         let rewritten = |start: u64| {
             let unmap = |number| (number, Part::Unmap { map: 0 });
             let parts = BTreeMap::from([(0, Part::Map(trim.clone())), unmap(1), unmap(2)]);
-            let mut trimmed = Trimmed { parts, ends: BTreeMap::new() };
+            let mut aligned = Aligned { parts, ends: BTreeMap::new() };
             let (mut moves, mut events) = (Moves::default(), Vec::new());
             for (number, op) in ops.iter().enumerate() {
                 let event = Event { time_ns: 0, thread: 0, op: op.clone(), site: SiteId::UNKNOWN };
-                trimmed.apply(number as u64, event, start, &mut moves, &mut events);
+                aligned.apply(number as u64, event, start, &mut moves, &mut events);
             }
             let ops = events.into_iter().map(|event| match event.op {
                 Op::Map(map) => (map.pages.start, map.pages.end),

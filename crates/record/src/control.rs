@@ -129,9 +129,9 @@ impl Control {
         lock(&self.page, libc::F_OFD_SETLK).map(drop).map_err(RecordError::io(&self.dir.join(SESSION_FILE), "lock"))
     }
 
-    /// Whether a recorder holds these controls, given as the open page.
-    pub fn is_held(page: &File) -> bool {
-        lock(page, libc::F_OFD_GETLK).is_ok_and(|kind| kind != libc::F_UNLCK)
+    /// Whether a recorder holds these controls.
+    pub fn is_held(&self) -> bool {
+        lock(&self.page, libc::F_OFD_GETLK).is_ok_and(|kind| kind != libc::F_UNLCK)
     }
 
     /// Limits the recording to some programs. Must be called before the session has processes.
@@ -198,7 +198,10 @@ impl Control {
         let text = String::from_utf8_lossy(&text);
         let paths = text.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
         let dirs = paths.filter(|path| path.ends_with(LOG_SUFFIX)).filter_map(|path| Path::new(path).parent());
-        dirs.map(Self::open).find_map(Result::ok).ok_or(RecordError::NotRecorded { pid })
+        // A process with other mounts has the path that it sees.
+        let inside = |dir: &Path| PathBuf::from(format!("/proc/{pid}/root{}", dir.display()));
+        let controls = dirs.map(|dir| Self::open(dir).or_else(|_| Self::open(&inside(dir))));
+        controls.filter_map(Result::ok).next().ok_or(RecordError::NotRecorded { pid })
     }
 
     /// The present contents of the shared page.

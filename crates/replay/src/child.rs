@@ -66,6 +66,7 @@ fn serve(designs: &[KnownDesign]) -> io::Result<()> {
     let mut channel = take_channel()?;
     let report = match perform(&mut channel, designs) {
         Ok(report) => report,
+        Err(why @ ChildError::NoTraps(_)) => Report::Refused { message: why.to_string() },
         Err(why) => Report::Failed { message: why.to_string() },
     };
     channel.report(&report)

@@ -80,6 +80,12 @@ pub enum ReplayError {
         /// Its message.
         message: String,
     },
+    /// This machine does not permit the run.
+    #[error("{message}")]
+    Refused {
+        /// Why, and what to change.
+        message: String,
+    },
 }
 
 /// Why a child has no result. The child sends it to the parent as a message.
@@ -99,6 +105,8 @@ pub(crate) enum ChildError {
     Reserve(#[from] ReserveError),
     #[error("event {event}: {why}")]
     Drive { event: u64, why: DriveError },
+    #[error("page faults cannot be recorded here (kernel.perf_event_paranoid must be 2 or less): {0}")]
+    NoTraps(io::Error),
     #[error("cannot {action}: {source}")]
     System { action: &'static str, source: io::Error },
     #[error(

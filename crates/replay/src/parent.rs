@@ -116,6 +116,7 @@ fn name(run: Run) -> &'static str {
 pub(crate) fn unexpected(run: Run, report: &Report) -> ReplayError {
     match report {
         Report::Failed { message } => ReplayError::Failed { message: message.clone() },
+        Report::Refused { message } => ReplayError::Refused { message: message.clone() },
         _ => ReplayError::Garbled { run: name(run), why: "the report of another run".into() },
     }
 }

@@ -33,7 +33,13 @@ const KIND_LOG: u32 = 3;
 /// The report of a child at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    Failed { message: String },
+    Failed {
+        message: String,
+    },
+    /// This machine does not permit the run.
+    Refused {
+        message: String,
+    },
     Control(Control),
     Measured(Box<MeasuredReport>),
     Timed(Timing),

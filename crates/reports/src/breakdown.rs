@@ -23,15 +23,23 @@ pub fn table(key: &str, parts: &[Part], total: u64) -> Table {
         shown.sort_by_key(|part| std::cmp::Reverse(part.installs));
     }
     let rest = if is_time { Vec::new() } else { shown.split_off(shown.len().min(ROWS_MAX)) };
-    let mut table = Table::new([format!("by {}", key.replace('_', " ")).as_str(), "installs", "share"], &[0]);
+    let by = format!("by {}", key.replace('_', " "));
+    let has_time = parts.iter().any(|part| part.kernel_ns_per_call.is_some());
+    let head = [by.as_str(), "installs", "share"].into_iter().chain(has_time.then_some("kernel ns/call"));
+    let mut table = Table::new(head, &[0]);
+    let mut push = |name: String, parts: &[&Part]| {
+        let installs = parts.iter().map(|part| part.installs).sum();
+        let ns: f64 = parts.iter().filter_map(|part| part.kernel_ns_per_call).sum();
+        let time = has_time.then(|| format!("{ns:.2}"));
+        table.push([name, count(installs), percent(installs, total)].into_iter().chain(time));
+    };
     for part in shown {
         // Words of results have underscores; names of the program stay as they are.
         let name = if key == "reason" { part.name.replace('_', " ") } else { shortened(&part.name) };
-        table.push([name, count(part.installs), percent(part.installs, total)]);
+        push(name, &[part]);
     }
     if !rest.is_empty() {
-        let installs = rest.iter().map(|part| part.installs).sum();
-        table.push([format!("{} more", count(rest.len() as u64)), count(installs), percent(installs, total)]);
+        push(format!("{} more", count(rest.len() as u64)), &rest);
     }
     table
 }

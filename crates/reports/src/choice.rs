@@ -88,16 +88,19 @@ pub fn applied(choice: &Choice) -> Vec<String> {
     lines
 }
 
-/// The table of all columns, [`COLUMNS`], with the rows that were measured.
+/// The table of all columns, [`COLUMNS`], with the rows that were measured, or whose pages were predicted.
 pub fn figures(choice: &Choice) -> Table {
     let mut table = Table::new(COLUMNS, &[0, 1, 2, 7, 8]);
     let yes = |is: bool, word: &str| if is { word.to_string() } else { String::new() };
     let change = |ratio: Option<f64>| ratio.map_or("-".to_string(), |ratio| percent_signed(ratio - 1.0));
-    for row in choice.rows.iter().filter(|row| row.outcome == Outcome::Measured) {
+    let has_pages = |row: &&Row| matches!(row.outcome, Outcome::Measured | Outcome::Predicted);
+    for row in choice.rows.iter().filter(has_pages) {
+        let setting = row.setting.clone().unwrap_or_default();
+        let setting = if row.outcome == Outcome::Predicted { format!("{setting} (predicted)") } else { setting };
         let rounds = row.traces.iter().map(|trace| trace.rounds).max().unwrap_or(0);
         table.push([
             row.allocator.clone(),
-            row.setting.clone().unwrap_or_default(),
+            setting,
             row.version.clone().unwrap_or_default(),
             interval(&row.ratio_to_present),
             change(row.rss_ratio),
@@ -125,9 +128,13 @@ fn shown(choice: &Choice, is_without_limits: bool) -> Table {
     figures(choice).with_columns(&kept, "").with_optional(optional)
 }
 
-/// The rows without figures, with the reasons.
+/// The rows without figures, or with predicted ones, with the reasons.
 pub fn missing(rows: &[Row]) -> Vec<String> {
-    let verdict = |row: &Row| if row.outcome == Outcome::Failed { "failed" } else { "skipped" };
+    let verdict = |row: &Row| match row.outcome {
+        Outcome::Failed => "failed",
+        Outcome::Predicted => "predicted",
+        Outcome::Skipped | Outcome::Measured => "skipped",
+    };
     let line = |row: &Row| Some(format!("{}: {}: {}", verdict(row), plain(&name(row)), plain(row.reason.as_deref()?)));
     rows.iter().filter_map(line).collect()
 }

@@ -47,7 +47,7 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
         format!("trace    {file}, {}; {} events", origin_text(&report.trace.origin), count(report.events)),
         format!("touches  {}", report.touch.rule.word()),
         format!("counted  {counted} of each allocator, {mode}"),
-        format!("timed    {}", rounds(report)),
+        format!("timed    {}", rounds(report.runs, &report.timing)),
     ];
     let variables = &report.environment.variables;
     lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
@@ -110,10 +110,10 @@ pub fn over_time(rows: &[Row]) -> Option<Table> {
 }
 
 /// How many timed rounds there were, and why no more.
-fn rounds(report: &ComparisonReport) -> String {
-    let Method { precision, ended, seed, is_duet, .. } = &report.timing;
+pub(crate) fn rounds(runs: u32, method: &Method) -> String {
+    let Method { precision, ended, seed, is_duet, .. } = method;
     let how = if *is_duet { "in duets with the first allocator" } else { "in random order" };
-    let rounds = of(u64::from(report.runs), "round");
+    let rounds = of(u64::from(runs), "round");
     format!("{rounds} {how} (--seed {seed}), {}", self::ended(*ended, *precision))
 }
 
@@ -237,7 +237,7 @@ fn shown(table: &Table, rows: &[Row]) -> Table {
 }
 
 /// `median +-half`, where half is half the interval, if there is one.
-fn nanoseconds(time: &Option<Estimate>) -> String {
+pub(crate) fn nanoseconds(time: &Option<Estimate>) -> String {
     time.as_ref().map_or(String::new(), hksim_results::replay::nanoseconds)
 }
 

@@ -4,9 +4,10 @@
 //! - [`bundle`]: a folder with results, their inputs, figures and report.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`],
-//!   [`choice`], [`library_explanation`], [`faults`]: the text of `hksim sim`, `info`, `inspect`, `compare`, `trial`, `advise
-//!   --on`, `explain --on` and `import --faults`; [`tables`], [`breakdown`]: tables that the command prints and a report
+//! - [`simulation_head`] and [`simulation`], [`sweep`], [`advice`], [`trace_info`], [`trace_difference`], [`memory_info`],
+//!   [`inspection`], [`comparison`], [`trial`], [`choice`], [`library_explanation`], [`faults`], [`time_validation`]: the
+//!   text of `hksim sim`, `sweep`, `advise`, `info`, `inspect`, `compare`, `trial`, `advise --on`, `explain --on`, `import --faults`
+//!   and `validate --time`; [`tables`], [`breakdown`], [`explained_time`]: tables that the command prints and a report
 //!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
@@ -26,6 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod advice;
 pub mod breakdown;
 pub mod bundle;
 pub mod chart;
@@ -33,6 +35,7 @@ pub mod choice;
 pub mod comparison;
 pub mod data;
 mod error;
+pub mod explained_time;
 pub mod faults;
 pub mod folded;
 pub mod inspection;
@@ -40,13 +43,17 @@ pub mod khugepaged;
 pub mod library_explanation;
 pub mod memory_info;
 pub mod memory_limit;
+pub mod memory_prediction;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
 pub mod replay;
 pub mod report;
 pub mod simulation;
+pub mod simulation_head;
+pub mod sweep;
 pub mod tables;
+pub mod time_validation;
 pub mod trace_difference;
 pub mod trace_info;
 pub mod trial;

@@ -11,16 +11,8 @@ use crate::breakdown;
 
 /// The inputs, the causes in sentences, then a table for each key, of at most this many columns.
 pub fn lines(explanation: &LibraryExplanation, columns: Option<usize>) -> Vec<String> {
-    let fitted = |table: Table| table.fitted(columns.unwrap_or(usize::MAX));
     let mut lines = head(explanation);
-    lines.push(format!(
-        "{} installs. At its peak the live set needs at least {}, and {} for the bytes that are touched. Peak RSS {}.",
-        count(explanation.installs_total),
-        of(explanation.floor_pages, "page"),
-        count(explanation.floor_touched_pages),
-        bytes(explanation.rss_bytes_peak)
-    ));
-    lines.extend(not_contained(explanation));
+    lines.extend(totals(explanation));
     for (number, cause) in explanation.causes.iter().enumerate() {
         lines.push(String::new());
         lines.push(format!("{}. {}", number + 1, plain(&cause.sentence)));
@@ -31,23 +23,44 @@ pub fn lines(explanation: &LibraryExplanation, columns: Option<usize>) -> Vec<St
         lines.push(format!("against {}", plain(&against.allocator)));
         lines.extend(against.sentences.iter().map(|sentence| format!("  {}", plain(sentence))));
     }
-    if !explanation.tried.is_empty() {
+    for table in tables(explanation) {
         lines.push(String::new());
-        lines.extend(fitted(tried(explanation)));
-    }
-    for (key, parts) in explanation.by.lists() {
-        let parts = if key == "site" { &explanation.callers } else { parts };
-        if breakdown::says_something(parts) {
-            lines.push(String::new());
-            lines.extend(fitted(breakdown::table(key, parts, explanation.installs_total)));
-        }
+        lines.extend(table.fitted(columns.unwrap_or(usize::MAX)));
     }
     if !explanation.skipped.is_empty() {
         lines.push(String::new());
-        let skipped = explanation.skipped.iter();
-        lines.extend(skipped.map(|one| format!("skipped  {}: {}", plain(&one.figure), plain(&one.reason))));
+        lines.extend(skipped(explanation));
     }
     lines
+}
+
+/// The installs, the floor and the peak RSS in sentences, and which faults no key contains.
+pub fn totals(explanation: &LibraryExplanation) -> Vec<String> {
+    let figures = format!(
+        "{} installs. At its peak the live set needs at least {}, and {} for the bytes that are touched. Peak RSS {}.",
+        count(explanation.installs_total),
+        of(explanation.floor_pages, "page"),
+        count(explanation.floor_touched_pages),
+        bytes(explanation.rss_bytes_peak)
+    );
+    std::iter::once(figures).chain(not_contained(explanation)).collect()
+}
+
+/// The remedies that were tried, and the installs by each key that divides them.
+pub fn tables(explanation: &LibraryExplanation) -> Vec<Table> {
+    let remedies = (!explanation.tried.is_empty()).then(|| tried(explanation));
+    let keys = explanation.by.lists().into_iter().filter_map(|(key, parts)| {
+        // Only a fresh result has the callers; whole stacks do not fit.
+        let parts = if key == "site" && !explanation.callers.is_empty() { &explanation.callers } else { parts };
+        breakdown::says_something(parts).then(|| breakdown::table(key, parts, explanation.installs_total))
+    });
+    remedies.into_iter().chain(keys).collect()
+}
+
+/// What could not be recorded or tried.
+pub fn skipped(explanation: &LibraryExplanation) -> Vec<String> {
+    let skipped = explanation.skipped.iter();
+    skipped.map(|one| format!("skipped  {}: {}", plain(&one.figure), plain(&one.reason))).collect()
 }
 
 fn head(explanation: &LibraryExplanation) -> Vec<String> {

@@ -27,6 +27,7 @@ fn origin(info: &MemoryInfo<'_>) -> Vec<String> {
     let began = match header.beginning {
         Beginning::Exec => String::new(),
         Beginning::Fork { parent_pid, .. } => format!(", forked by process {parent_pid}"),
+        Beginning::Attached { .. } => ", from the middle on".to_string(),
     };
     let end = footer.as_ref().map_or("the file is truncated", |footer| match footer.end {
         End::Exit => "the process exited",
@@ -41,12 +42,34 @@ fn origin(info: &MemoryInfo<'_>) -> Vec<String> {
         line("end", end),
         line("duration", &units::time(info.summary.duration_ns)),
     ];
+    lines.extend(at_start(info));
     lines.extend(header.inherited.thp_disable.restriction().map(|words| line("inherited", words)));
     for (name, value) in &header.environment {
         lines.push(line("environment", &plain(&format!("{name}={value}"))));
     }
     if !header.history.is_empty() {
         lines.push(line("edited by", &plain(&header.history.join(", "))));
+    }
+    lines
+}
+
+/// What the process had when the recording began in the middle of it.
+fn at_start(info: &MemoryInfo<'_>) -> Vec<String> {
+    let Summary { header, at_start, .. } = info.summary;
+    let (Beginning::Attached { stopped_ns }, Some(start)) = (header.beginning, at_start) else { return Vec::new() };
+    let states: Vec<String> =
+        start.page_bytes.iter().map(|(state, size)| format!("{} {}", bytes(*size), state.replace('_', " "))).collect();
+    let had = format!(
+        "{} resident in {} ({})",
+        bytes(start.resident_bytes),
+        units::of(start.mappings, "mapping"),
+        states.join(", ")
+    );
+    let mut lines = vec![line("at the start", &had), line("stopped for", &units::time(stopped_ns))];
+    if !header.machine.thp_disabled {
+        let unseen =
+            format!("touches inside huge pages ({} at the start, and those installed later)", bytes(start.huge_bytes));
+        lines.push(line("not seen", &unseen));
     }
     lines
 }

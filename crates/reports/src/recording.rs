@@ -9,4 +9,6 @@ pub struct Recording {
     pub file: String,
     /// Events that the recorder lost.
     pub lost_events: u64,
+    /// Recorded faults in modelled memory.
+    pub traps_recorded: u64,
 }

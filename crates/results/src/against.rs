@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hksim_explore::described::Described;
+use hksim_explore::explained_time::ExplainedTime;
 use hksim_explore::sentences::{causes as sentences, percent_signed};
 use hksim_policy::Policy;
 use hksim_sim::Explained;
@@ -12,6 +13,7 @@ use hksim_text::units;
 use serde::{Deserialize, Serialize};
 
 use crate::explain::{By, Names};
+use crate::explained_time::TimeDifference;
 
 /// Number of differences in words.
 const SENTENCES: usize = 3;
@@ -31,9 +33,15 @@ pub struct Against<P = Policy> {
     pub by: By,
     /// Every reason and class in which the two differ, the largest difference first.
     pub differences: Vec<Difference>,
+    /// Its times, and the terms in which they differ; absent without a profile.
+    #[serde(flatten)]
+    pub time: Option<TimeDifference>,
     /// The totals and the largest differences in words.
     pub sentences: Vec<String>,
 }
+
+/// An explained design, and its times if a profile was given.
+pub type Timed<'a, P> = (&'a Explained<P>, Option<&'a ExplainedTime<P>>);
 
 /// Installs of both policies for one reason and class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,7 +60,8 @@ pub struct Difference {
 
 impl<P: Described> Against<P> {
     /// The difference between two explained simulations.
-    pub fn new(name: &str, explained: &Explained<P>, other: &Explained<P>, names: &Names<'_>) -> Against<P> {
+    pub fn new(name: &str, own: Timed<'_, P>, other: Timed<'_, P>, names: &Names<'_>) -> Against<P> {
+        let ((explained, time), (other, other_time)) = (own, other);
         let (own, others) = (&explained.breakdown.causes, &other.breakdown.causes);
         let mut keys: Vec<CauseKey> = own.keys().chain(others.keys()).copied().collect();
         keys.sort_unstable();
@@ -68,7 +77,11 @@ impl<P: Described> Against<P> {
         let mut differences: Vec<Difference> =
             keys.iter().map(difference).filter(|difference| difference.amount() > 0).collect();
         differences.sort_by_key(|difference| std::cmp::Reverse(difference.amount()));
-        let sentences = std::iter::once(totals(name, explained, other))
+        let times = time.zip(other_time).map(|(own, other)| TimeDifference::new(own, other));
+        let own_time = time.and_then(|time| time.priced.time.as_ref());
+        let of_times = times.iter().flat_map(|times| times.sentences(name, own_time, SENTENCES));
+        let sentences = of_times
+            .chain(std::iter::once(totals(name, explained, other)))
             .chain(differences.iter().take(SENTENCES).map(Difference::sentence))
             .collect();
         Against {
@@ -76,8 +89,9 @@ impl<P: Described> Against<P> {
             policy: other.report.policy.clone(),
             installs_total: other.report.installs.total,
             rss_bytes_peak: other.report.rss_bytes_peak,
-            by: By::of(other, names),
+            by: By::of(other, other_time, names),
             differences,
+            time: times,
             sentences,
         }
     }

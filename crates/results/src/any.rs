@@ -8,12 +8,13 @@ use crate::check::CheckedBudget;
 use crate::choice::ChoiceReport;
 use crate::error::ResultError;
 use crate::explain::Explanation;
+use crate::explain_library::LibraryExplanation;
 use crate::kind::Kind;
 use crate::replay::ComparisonReport;
 use crate::sim::{MemorySimResult, MemorySweepResult, SimResult};
 use crate::sweep::PricedSweep;
 use crate::trial::TrialReport;
-use crate::validate::{MemoryValidation, Validation};
+use crate::validate::{MemoryValidation, TimeValidation, Validation};
 
 /// A result of any command.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub enum AnyResult {
     Sweep(Box<PricedSweep>),
     /// The causes of one design's installs.
     Explain(Box<Explanation>),
+    /// The causes of the installs of a replay on a malloc library.
+    ExplainLibrary(Box<LibraryExplanation>),
     /// Designs, predicted and measured.
     Validate(Box<Validation>),
     /// The choice of a design.
@@ -42,6 +45,8 @@ pub enum AnyResult {
     MemorySweep(Box<MemorySweepResult>),
     /// A memory recording, predicted and measured.
     MemoryValidate(Box<MemoryValidation>),
+    /// Times of designs, predicted and measured.
+    TimeValidate(Box<TimeValidation>),
 }
 
 impl AnyResult {
@@ -58,6 +63,7 @@ impl AnyResult {
             Kind::Sim => AnyResult::Sim(parsed(file, result)?),
             Kind::Sweep => AnyResult::Sweep(parsed(file, result)?),
             Kind::Explain => AnyResult::Explain(parsed(file, result)?),
+            Kind::ExplainLibrary => AnyResult::ExplainLibrary(parsed(file, result)?),
             Kind::Validate => AnyResult::Validate(parsed(file, result)?),
             Kind::Advise => AnyResult::Advise(parsed(file, result)?),
             Kind::Check => AnyResult::Check(parsed(file, result)?),
@@ -67,6 +73,7 @@ impl AnyResult {
             Kind::MemorySim => AnyResult::MemorySim(parsed(file, result)?),
             Kind::MemorySweep => AnyResult::MemorySweep(parsed(file, result)?),
             Kind::MemoryValidate => AnyResult::MemoryValidate(parsed(file, result)?),
+            Kind::TimeValidate => AnyResult::TimeValidate(parsed(file, result)?),
         })
     }
 
@@ -79,6 +86,7 @@ impl AnyResult {
             AnyResult::Sim(result) => serde_json::to_value(result),
             AnyResult::Sweep(result) => serde_json::to_value(result),
             AnyResult::Explain(result) => serde_json::to_value(result),
+            AnyResult::ExplainLibrary(result) => serde_json::to_value(result),
             AnyResult::Validate(result) => serde_json::to_value(result),
             AnyResult::Advise(result) => serde_json::to_value(result),
             AnyResult::Check(result) => serde_json::to_value(result),
@@ -88,6 +96,7 @@ impl AnyResult {
             AnyResult::MemorySim(result) => serde_json::to_value(result),
             AnyResult::MemorySweep(result) => serde_json::to_value(result),
             AnyResult::MemoryValidate(result) => serde_json::to_value(result),
+            AnyResult::TimeValidate(result) => serde_json::to_value(result),
         }
     }
 }

@@ -70,12 +70,16 @@ pub fn stored(path: &Path) -> Result<Option<Stored>, ResultError> {
     Stored::deserialize(value).map(Some).map_err(|_| ResultError::file(other()))
 }
 
-/// The rows, and who uses the memory, as the result to store.
+/// The rows, who uses the memory, and the installs of the allocators' libraries, as the result to store.
 ///
 /// # Errors
 /// A figure has no JSON form.
-pub fn to_store(rows: &[CheckedRow], consumers: Vec<Consumers>) -> serde_json::Result<String> {
+pub fn to_store(
+    rows: &[CheckedRow],
+    consumers: Vec<Consumers>,
+    libraries: Vec<Consumers>,
+) -> serde_json::Result<String> {
     let rows = rows.iter().map(|checked| checked.row.clone()).collect();
-    let stored = Stored { schema: SCHEMA, hksim_version: version().into(), rows, consumers };
+    let stored = Stored { schema: SCHEMA, hksim_version: version().into(), rows, consumers, libraries };
     Ok(serde_json::to_string_pretty(&stored)? + "\n")
 }

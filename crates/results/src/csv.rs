@@ -12,8 +12,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
-const OPTIONAL: [(&str, &[&str]); 5] = [
+const OPTIONAL: [(&str, &[&str]); 6] = [
     ("addresses", &["source", "mmaps", "modelled_mmaps"]),
+    ("khugepaged_at_end", &["rss_bytes_max", "huge_pages_max"]),
     ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
     (
         "khugepaged_settled",

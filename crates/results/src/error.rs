@@ -50,12 +50,6 @@ pub enum ResultError {
          share the counts file, its traces and the result"
     )]
     Fit(String),
-    /// An explained replay on a library.
-    #[error(
-        "{0}: a result of `explain --on`, which reports, figures and bundles do not contain: it depends on the library and \
-         the machine; share its text, or its JSON"
-    )]
-    Library(String),
     /// Not a result of a known kind.
     #[error(
         "{0}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise, check, compare or trial; sim, \

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use hksim_explore::causes::{Cause, Tried};
 use hksim_explore::described::Described;
+use hksim_explore::explained_time::ExplainedTime;
 use hksim_explore::sentences::causes as sentences;
 use hksim_policy::Policy;
 use hksim_sim::explain::{Breakdown, INTERVALS, Origin, PerMark};
@@ -17,6 +18,7 @@ use hksim_trace::symbols::{NamedSites, file_name, short_text};
 use serde::{Deserialize, Serialize};
 
 use crate::against::Against;
+use crate::explained_time::TimesExplained;
 use crate::stack_profile::{StackProfile, ValueKind};
 
 /// The name of what happens before the first event.
@@ -26,12 +28,15 @@ pub const START: &str = "start-up";
 const NO_SITE: &str = "not recorded";
 
 /// An entry of a breakdown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The value of the key.
     pub name: String,
     /// Installs.
     pub installs: u64,
+    /// The kernel's time for them, in nanoseconds per call of the allocator; absent without a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_ns_per_call: Option<f64>,
 }
 
 /// Installs by every key. The sum over each list is the total.
@@ -68,9 +73,36 @@ impl By {
         ]
     }
 
-    /// The breakdowns of an explained simulation.
-    pub fn of<P>(explained: &Explained<P>, names: &Names<'_>) -> By {
-        let Breakdown { reason, page_use, superslab, site, thread, phase, time, .. } = &explained.breakdown;
+    /// The breakdowns of an explained simulation, with the kernel's time if it is known.
+    pub fn of<P>(explained: &Explained<P>, time: Option<&ExplainedTime<P>>, names: &Names<'_>) -> By {
+        let mut by = By::installs(&explained.breakdown, &explained.interval_ends_ns, names);
+        if let Some(time) = time {
+            by.lists_mut().into_iter().flatten().for_each(|part| part.kernel_ns_per_call = Some(0.0));
+            for (work, &ns) in &time.ns_per_install {
+                let Some(breakdown) = explained.by_work.get(work) else { continue };
+                by.add_time(&By::installs(breakdown, &explained.interval_ends_ns, names), ns);
+            }
+        }
+        by
+    }
+
+    fn lists_mut(&mut self) -> [&mut Vec<Part>; 7] {
+        let By { reason, class, superslab, site, thread, phase, time } = self;
+        [reason, class, superslab, site, thread, phase, time]
+    }
+
+    /// Adds the time of some of the installs, each of which takes as long.
+    fn add_time(&mut self, installs: &By, ns_per_install: f64) {
+        for (own, (_, some)) in self.lists_mut().into_iter().zip(installs.lists()) {
+            for part in own {
+                let installs = some.iter().find(|some| some.name == part.name).map_or(0, |some| some.installs);
+                part.kernel_ns_per_call = part.kernel_ns_per_call.map(|known| known + installs as f64 * ns_per_install);
+            }
+        }
+    }
+
+    fn installs(breakdown: &Breakdown, interval_ends_ns: &[u64; INTERVALS], names: &Names<'_>) -> By {
+        let Breakdown { reason, page_use, superslab, site, thread, phase, time, .. } = breakdown;
         By {
             reason: parts(reason, |reason| reason.word().to_string()),
             class: parts(page_use, |&page_use| class_name(page_use)),
@@ -78,7 +110,7 @@ impl By {
             site: parts(site, |&site| of_trace(site, |site| names.site(site))),
             thread: parts(thread, |&thread| of_trace(thread, |thread| thread.to_string())),
             phase: parts(phase, |&phase| of_trace(phase, |mark| names.phase(mark))),
-            time: times(time, &explained.interval_ends_ns),
+            time: times(time, interval_ends_ns),
         }
     }
 }
@@ -105,7 +137,7 @@ pub(crate) fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -
         let name = name(key);
         match parts.iter_mut().find(|part| part.name == name) {
             Some(part) => part.installs += installs,
-            None => parts.push(Part { name, installs }),
+            None => parts.push(Part { name, installs, kernel_ns_per_call: None }),
         }
     }
     parts
@@ -116,6 +148,7 @@ pub(crate) fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Ve
     let parts = starts.zip(ends_ns).zip(counts).map(|((start, &end), &installs)| Part {
         name: format!("{} to {}", units::time(start), units::time(end)),
         installs,
+        kernel_ns_per_call: None,
     });
     parts.collect()
 }
@@ -305,6 +338,9 @@ pub struct Explanation<P = Policy> {
     /// The simulation, as `sim` writes it.
     #[serde(flatten)]
     pub report: SimReport<P>,
+    /// Its times; absent without a profile.
+    #[serde(flatten)]
+    pub times: Option<TimesExplained>,
     /// All installs.
     pub installs_total: u64,
     /// Installs by every key.
@@ -330,6 +366,7 @@ impl<P: Described> Explanation<P> {
     /// The result for an explained simulation; `mark` is the name of the marks of `--per`.
     pub fn new(
         explained: &Explained<P>,
+        time: Option<&ExplainedTime<P>>,
         causes: Vec<CauseRow>,
         names: &Names<'_>,
         mark: Option<&str>,
@@ -339,7 +376,8 @@ impl<P: Described> Explanation<P> {
         let occupancy = explained.occupancy.iter();
         Explanation {
             installs_total: explained.report.installs.total,
-            by: By::of(explained, names),
+            times: time.map(TimesExplained::of),
+            by: By::of(explained, time, names),
             callers: names.callers(&explained.breakdown.site),
             causes,
             against,
@@ -356,7 +394,7 @@ impl<P: Described> Explanation<P> {
     pub fn rows(&self) -> Vec<Row<'_>> {
         let mut rows = Vec::new();
         for (key, parts) in self.by.lists() {
-            rows.extend(parts.iter().map(|part| Row { key, name: &part.name, installs: part.installs }));
+            rows.extend(parts.iter().map(|part| Row::of(key, part)));
         }
         rows
     }
@@ -371,6 +409,17 @@ pub struct Row<'a> {
     pub name: &'a str,
     /// Installs.
     pub installs: u64,
+    /// The kernel's time for them; absent without a profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_ns_per_call: Option<f64>,
+}
+
+impl<'a> Row<'a> {
+    /// The row of an entry.
+    pub(crate) fn of(key: &'static str, part: &'a Part) -> Row<'a> {
+        let Part { name, installs, kernel_ns_per_call } = part;
+        Row { key, name, installs: *installs, kernel_ns_per_call: *kernel_ns_per_call }
+    }
 }
 
 fn map<P>(explained: &Explained<P>) -> MapResult {

@@ -365,6 +365,6 @@ impl LibraryExplanation {
     pub fn rows(&self) -> Vec<Row<'_>> {
         let lists = self.by.lists().into_iter();
         let rows = lists.flat_map(|(key, parts)| parts.iter().map(move |part| (key, part)));
-        rows.map(|(key, part)| Row { key, name: &part.name, installs: part.installs }).collect()
+        rows.map(|(key, part)| Row::of(key, part)).collect()
     }
 }

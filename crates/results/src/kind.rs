@@ -13,6 +13,8 @@ pub enum Kind {
     Sim,
     /// The causes of one design's installs.
     Explain,
+    /// The causes of the installs of a replay on a malloc library.
+    ExplainLibrary,
     /// Designs, predicted and measured.
     Validate,
     /// The choice of a design.
@@ -31,6 +33,8 @@ pub enum Kind {
     MemorySim,
     /// A memory recording, predicted and measured.
     MemoryValidate,
+    /// Times of designs, predicted and measured.
+    TimeValidate,
 }
 
 impl Kind {
@@ -47,6 +51,8 @@ impl Kind {
             Kind::Compare
         } else if has("program") && has("runs_per_round") {
             Kind::Trial
+        } else if has("timed_traces") {
+            Kind::TimeValidate
         } else if has("verdict") && has("rows") {
             if row_has("setting") { Kind::MemoryValidate } else { Kind::Validate }
         } else if has("is_within") && has("rows") {
@@ -54,7 +60,7 @@ impl Kind {
         } else if has("rows") && has("pareto") {
             if row_has("recording") { Kind::MemorySweep } else { Kind::Sweep }
         } else if has("by") && has("causes") && has("allocator") {
-            return Err(ResultError::Library(name.to_string()));
+            Kind::ExplainLibrary
         } else if has("by") && has("causes") {
             Kind::Explain
         } else if has("winner") && has("front") {
@@ -73,8 +79,8 @@ impl Kind {
         match self {
             Kind::Sweep | Kind::MemorySweep => "sweep",
             Kind::Sim | Kind::MemorySim => "sim",
-            Kind::Explain => "explain",
-            Kind::Validate | Kind::MemoryValidate => "validate",
+            Kind::Explain | Kind::ExplainLibrary => "explain",
+            Kind::Validate | Kind::MemoryValidate | Kind::TimeValidate => "validate",
             Kind::Advise | Kind::Choice => "advise",
             Kind::Compare => "compare",
             Kind::Trial => "trial",

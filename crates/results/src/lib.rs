@@ -7,7 +7,7 @@
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
 //!   [`policy_words`]: the designs that words of flags span.
-//! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
+//! - [`explained_time`]: the times of an explanation. [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
 //!   spaces; [`info`]: call sites; [`bundle`]: what a bundle holds.
 //!
 //! ```
@@ -32,6 +32,7 @@ pub mod csv;
 mod error;
 pub mod explain;
 pub mod explain_library;
+pub mod explained_time;
 pub mod fit;
 pub mod info;
 pub mod inspect;

@@ -75,6 +75,9 @@ pub struct PricedSweep<P = Policy> {
     /// Rows on the Pareto front of median system time and peak resident bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_system_time: Option<Vec<usize>>,
+    /// Rows on the Pareto front of the median time of a call and peak resident bytes. Rows without a time are not on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pareto_time: Option<Vec<usize>>,
     /// Which design is best.
     pub answers: Answers,
 }
@@ -97,18 +100,23 @@ impl<P: Described> PricedSweep<P> {
         let installs = of_served(&rows, |row| (row.report.installs.total, rss(row)));
         let times = || of_served(&rows, |row| (time(row), rss(row) as f64));
         let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
-        let answers = Answers::of(&rows, designs, &head.question.or(priced::goal(&rows)))?;
-        Ok(PricedSweep { stamp: Stamp::here(), rows, pareto, pareto_system_time, answers })
+        let timed = |row: &Priced<P>| Some((row.time.as_ref()?.ns_per_call.median, rss(row) as f64));
+        let timed: Vec<_> =
+            rows.iter().zip(&installs).map(|(row, served)| timed(row).filter(|_| served.is_some())).collect();
+        let pareto_time = timed.iter().any(Option::is_some).then(|| fronts(&timed, designs));
+        let answers = Answers::of(&rows, designs, &head.question.or(priced::goal(&rows, designs)))?;
+        Ok(PricedSweep { stamp: Stamp::here(), rows, pareto, pareto_system_time, pareto_time, answers })
     }
 
     /// The rows as CSV, each marked if it is on a Pareto front.
     pub fn csv_rows(&self) -> Vec<Map<String, Value>> {
         let rows = self.rows.iter().enumerate().map(|(number, row)| {
             let mut row = csv::row(row);
-            let of_time = self.pareto_system_time.as_ref().map(|front| front.contains(&number));
+            let is_on = |front: &Option<Vec<usize>>| front.as_ref().map(|front| front.contains(&number));
             row.insert("row".into(), number.into());
             row.insert("pareto".into(), self.pareto.contains(&number).into());
-            row.insert("pareto_system_time".into(), of_time.into());
+            row.insert("pareto_system_time".into(), is_on(&self.pareto_system_time).into());
+            row.insert("pareto_time".into(), is_on(&self.pareto_time).into());
             row
         });
         rows.collect()

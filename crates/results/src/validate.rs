@@ -1,6 +1,7 @@
 //! The results of `validate`.
 
 use hksim_policy::Policy;
+use hksim_validate::call_time::TimedTrace;
 use hksim_validate::{Row, Verdict, memory};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,16 @@ pub struct MemoryValidation {
     pub verdict: Verdict,
     /// One row per recording and setting.
     pub rows: Vec<memory::Row>,
+}
+
+/// Times of designs on traces, predicted and measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TimeValidation {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The designs of each trace.
+    pub timed_traces: Vec<TimedTrace>,
 }
 
 impl<P> Validation<P> {

@@ -24,6 +24,7 @@ pub mod kernel_work;
 pub mod lines;
 pub mod memory;
 pub mod miss_curves;
+mod number_hasher;
 pub mod observer;
 pub mod paths;
 mod placed;

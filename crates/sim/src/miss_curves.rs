@@ -33,26 +33,31 @@ pub struct MissCurves {
 /// The stacks from which the curves follow.
 #[derive(Default)]
 pub(crate) struct Stacks {
-    as_mapped: StackDistances,
+    /// `None` before the first huge page: it would equal `all_4k`.
+    as_mapped: Option<StackDistances>,
     all_4k: StackDistances,
     all_2m: StackDistances,
 }
 
 impl Stacks {
+    #[inline]
     pub(crate) fn access(&mut self, page: u64, mapped: PageSize) {
-        self.as_mapped.access(page, mapped);
+        if mapped == PageSize::Huge || self.as_mapped.is_some() {
+            self.as_mapped.get_or_insert_with(|| self.all_4k.clone()).access(page, mapped);
+        }
         self.all_4k.access(page, PageSize::Base);
         self.all_2m.access(page, PageSize::Huge);
     }
 
     pub(crate) fn invalidate(&mut self, pages: &Range<u64>) {
-        for stack in [&mut self.as_mapped, &mut self.all_4k, &mut self.all_2m] {
+        for stack in self.as_mapped.iter_mut().chain([&mut self.all_4k, &mut self.all_2m]) {
             stack.invalidate(pages.clone());
         }
     }
 
     pub(crate) fn curves(&self) -> MissCurves {
-        MissCurves { as_mapped: curve(&self.as_mapped), all_4k: curve(&self.all_4k), all_2m: curve(&self.all_2m) }
+        let as_mapped = self.as_mapped.as_ref().unwrap_or(&self.all_4k);
+        MissCurves { as_mapped: curve(as_mapped), all_4k: curve(&self.all_4k), all_2m: curve(&self.all_2m) }
     }
 }
 

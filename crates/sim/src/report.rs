@@ -20,7 +20,8 @@ use crate::lines::LineCounts;
 use crate::paths::PathCounts;
 use crate::reach::TlbReport;
 use hksim_linux_mm::{
-    KernelConfig, KhugepagedBound, KhugepagedSettled, MemoryLimit, PMD_ORDER, SizeMode, ThpConfig, ThpMode,
+    KernelConfig, KhugepagedAtEnd, KhugepagedBound, KhugepagedSettled, MemoryLimit, PMD_ORDER, SizeMode, ThpConfig,
+    ThpMode,
 };
 
 /// Schema version of every JSON result; raised when a field is renamed or removed.
@@ -225,6 +226,9 @@ pub struct SimReport<P = Policy> {
     /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub khugepaged_settled: Option<KhugepagedSettled>,
+    /// The most that khugepaged can leave at the end; `None` if not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khugepaged_at_end: Option<KhugepagedAtEnd>,
     /// The program under the limit of its memory control group; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,

@@ -150,6 +150,7 @@ impl<P: Described> Track<P> {
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),
             khugepaged_settled: kernel.khugepaged_settled(),
+            khugepaged_at_end: kernel.khugepaged_at_end(time_ns),
             memory_limit: accounting.memory_limit(),
             placement_digest: format!("{:016x}", driver.placement()),
             timeline: self.timeline.samples().to_vec(),

@@ -26,6 +26,7 @@ mod calibrated;
 mod costs;
 mod instructions;
 mod memory;
+mod terms;
 mod time;
 mod windows;
 
@@ -34,5 +35,6 @@ pub use costs::{CostsError, PathCosts, TABLE_COMPILER, Variant};
 pub use hksim_sim::PathCounts;
 pub use instructions::{Instructions, instructions, predict_instructions};
 pub use memory::line_accesses;
+pub use terms::{Term, TimePart, kernel_terms, user_terms};
 pub use time::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, ORDER_ERROR_SHARE, Parts, Time};
 pub use windows::count_by_window;

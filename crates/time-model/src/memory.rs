@@ -9,7 +9,7 @@ pub fn line_accesses(counts: &LineCounts) -> Vec<LineAccesses> {
     let parts = |accessor| match accessor {
         Accessor::Program => Some((LinePart::ProgramSequential, LinePart::ProgramIsolated)),
         Accessor::Filling => Some((LinePart::FillingSequential, LinePart::FillingIsolated)),
-        Accessor::Bookkeeping => Some((LinePart::Bookkeeping, LinePart::Bookkeeping)),
+        Accessor::Bookkeeping => Some((LinePart::BookkeepingSequential, LinePart::BookkeepingIsolated)),
         Accessor::Kernel => None,
     };
     let mut lines = Vec::new();

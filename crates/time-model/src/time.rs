@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use hksim_cost_model::{LinePrice, MedianRange, Price, Profile, SystemTime};
-use hksim_sim::SimReport;
+use hksim_cost_model::{LinePrice, MedianRange, MemoryCosts, Price, Profile, Work};
+use hksim_policy::Path;
+use hksim_sim::{PathCounts, SimReport};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -14,21 +15,25 @@ use crate::memory::line_accesses;
 
 /// Processor cycles of an instruction of the allocator whose data are in the first cache. Fitted to differences between the
 /// times of designs: docs/lab/time-model.md.
-pub const CYCLES_PER_INSTRUCTION: f64 = 0.21;
+pub const CYCLES_PER_INSTRUCTION: f64 = 0.20;
 
-/// Processor cycles of a call besides its instructions: about one mispredicted branch. It is the same for all designs, so it
+/// Processor cycles of a call besides its instructions: half a mispredicted branch. It is the same for all designs, so it
 /// decides about no order, but about levels and ratios, to which it is fitted: docs/lab/time-model.md.
-pub const CYCLES_PER_CALL: f64 = 26.0;
+pub const CYCLES_PER_CALL: f64 = 10.0;
 
-/// The share by which a predicted time is off, beyond what the costs of the profile explain. Of the times that the fit did not
-/// see, nine in ten are off by less, except on a recording whose branches are all predicted (docs/lab/time-model.md).
-pub const ERROR_SHARE: f64 = 0.45;
+/// The share by which a predicted time is off, beyond what the costs of the profile explain. Of 144 times that the fit did not
+/// see, none is off by more (docs/lab/time-model.md).
+pub const ERROR_SHARE: f64 = 0.15;
 
-/// The difference between the predicted times of two designs on a trace above which their order is reliable: 48 of 49 measured
-/// pairs are ordered right (docs/lab/time-model.md). Designs that differ by less are a tie.
-pub const ORDER_ERROR_SHARE: f64 = 0.025;
+/// The difference between the predicted times of two designs on a trace above which their order is reliable: 955 of 961
+/// measured pairs are ordered right (docs/lab/time-model.md). Designs that differ by less are a tie.
+pub const ORDER_ERROR_SHARE: f64 = 0.03;
 
-const NS_PER_S: f64 = 1e9;
+/// Paths that go to the next block of a list: each waits for a load from the first cache, if from no other.
+pub(crate) const LIST_STEPS: [Path; 4] =
+    [Path::BlockCounted, Path::BlockReversed, Path::BlockMerged, Path::BlockCollected];
+
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// The predicted time of a design on a trace: of the calls of the allocator, and of the program's accesses to its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,9 +55,9 @@ pub struct Time {
 pub struct Parts {
     /// The instructions of the allocator's calls, without waiting for memory.
     pub instructions: f64,
-    /// Accesses to cache lines: the allocator's beyond the first cache, and all of the program's.
+    /// Accesses to cache lines: the allocator's beyond the first cache and along lists, and all of the program's.
     pub memory: f64,
-    /// System calls and faults.
+    /// System calls and faults of memory that no cache holds, with what they cost the program in user mode.
     pub kernel: f64,
 }
 
@@ -95,24 +100,27 @@ pub enum NoTime {
 }
 
 impl Time {
-    /// The time of a simulated design. `system` is its system time with the same profile.
+    /// The time of a simulated design, with the kernel's work for it.
     ///
     /// # Errors
     /// A part is not known.
-    pub fn of(report: &SimReport, system: &SystemTime, profile: &Profile) -> Result<Time, NoTime> {
+    pub fn of(report: &SimReport, kernel: &Work, profile: &Profile) -> Result<Time, NoTime> {
         let memory = profile.memory.as_ref().ok_or(NoTime::NoMemoryCosts)?;
         if let Some(setting) = not_calibrated(&report.policy) {
             return Err(NoTime::NotCalibrated(setting));
         }
         let (paths, lines) = report.paths.as_ref().zip(report.lines.as_ref()).ok_or(NoTime::NotCounted)?;
         let per_call = if report.calls == 0 { Err(NoTime::NoCalls) } else { Ok(1.0 / report.calls as f64) }?;
-        let unknown = || NoTime::NoKernel(system.skipped.clone().unwrap_or_default());
-        let Price { low_s, median_s, high_s } = system.price.ok_or_else(unknown)?;
+        let Price { low_s, median_s, high_s } =
+            kernel.price(profile).map_err(|why| NoTime::NoKernel(why.to_string()))?;
         let kernel = MedianRange { low: low_s, median: median_s, high: high_s }.times(NS_PER_S);
         let cycles = instructions(paths, PathCosts::of(&report.policy)).total * CYCLES_PER_INSTRUCTION
             + report.calls as f64 * CYCLES_PER_CALL;
         let instructions = MedianRange::each(|quartile| quartile(&memory.cycle)).times(cycles);
-        let memory = LinePrice::of(&line_accesses(lines), memory).ok_or(NoTime::NoMemoryCosts)?.total_ns;
+        let memory = LinePrice::of(&line_accesses(lines), memory)
+            .zip(list_ns(paths, memory))
+            .map(|(lines, lists)| lines.total_ns + lists)
+            .ok_or(NoTime::NoMemoryCosts)?;
         let total_ns = (instructions + memory + kernel).widened(ERROR_SHARE);
         Ok(Time {
             ns_per_call: total_ns.times(per_call),
@@ -130,4 +138,11 @@ impl Time {
             ),
         })
     }
+}
+
+/// The time of steps along lists. `None` if the profile has no costs of a chase.
+fn list_ns(paths: &PathCounts, costs: &MemoryCosts) -> Option<MedianRange> {
+    let steps: u64 = LIST_STEPS.iter().map(|&path| paths[path]).sum();
+    costs.chase.at(0, |cost| cost.median_ns)?;
+    Some(MedianRange::each(|quartile| steps as f64 * costs.chase.at(0, quartile).unwrap_or(0.0)))
 }

@@ -40,6 +40,11 @@ impl Machine {
         }
     }
 
+    /// The mode before the trial; `None` without huge pages.
+    pub fn mode(&self) -> Option<ThpMode> {
+        self.original
+    }
+
     /// Whether a row with this mode changes the machine's. `never` needs no change: it is set for the program's processes.
     pub fn must_set(&self, mode: ThpMode) -> bool {
         mode != ThpMode::Never && Some(mode) != self.original

@@ -91,6 +91,9 @@ pub enum ValidateError {
     /// The setting exists only in the recording or the model, so it cannot be measured.
     #[error("{0}")]
     NotMeasurable(&'static str),
+    /// The replays of one comparison touch alike.
+    #[error("--touch: designs are timed with the same touches; give one rule")]
+    SeveralTouches,
     /// A recording gave no prediction.
     #[error("no prediction")]
     NoPrediction,

@@ -2,6 +2,7 @@
 //!
 //! - [`traces`]: a trace of allocator calls under a design, simulated, and replayed on the native allocator. The kernel
 //!   tells which pages are present; every figure and every page is compared.
+//! - [`call_time`]: the time of a design's calls, predicted, and measured by timed replays.
 //! - [`memory`]: a memory recording under kernel settings, simulated, and its program run again under them.
 //!
 //! A comparison has a [`Verdict`], and a [`Class`] that says what was claimed. What this machine cannot measure is
@@ -52,6 +53,7 @@
 //! }
 //! ```
 
+pub mod call_time;
 mod checked;
 mod error;
 mod layout;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use hksim_attribution::reason::Reason;
 use hksim_attribution::{AttributionError, Explained, explain, sentences};
 use hksim_engine::TouchRule;
-use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, ReplaySpec, Target, child_main};
+use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, ReplayError, ReplaySpec, Target, child_main};
 use hksim_testkit::cases::{self, Case};
 use hksim_testkit::{Random, compile};
 use hksim_trace::ids::ObjectIds;
@@ -179,7 +179,7 @@ fn run(spec: &ReplaySpec) -> Result<Explained, String> {
 fn run_with(spec: &ReplaySpec, huge: HugePages) -> Result<Explained, String> {
     match explain(spec, huge) {
         Ok(explained) => Ok(explained),
-        Err(AttributionError::Replay(why)) if why.to_string().contains("perf_event_paranoid") => Err(why.to_string()),
+        Err(AttributionError::Replay(ReplayError::Refused { message })) => Err(message),
         Err(why) => panic!("{why}"),
     }
 }

@@ -35,7 +35,9 @@ impl Origin {
                 "{name}: is measured on this machine, so another one cannot repeat it; bundle a sim or sweep of the recording"
             ),
             Kind::Validate => return Ok(Origin::Predictions),
-            Kind::Compare | Kind::Trial | Kind::Choice => return Ok(Origin::Measured),
+            Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate => {
+                return Ok(Origin::Measured);
+            }
             Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise | Kind::MemorySim | Kind::MemorySweep => (),
         }
         let Some(words) = stated(result) else {

@@ -1,7 +1,6 @@
 //! `hksim advise`: chooses a design for several traces, within limits, and says how far the choice generalises.
 
 mod on;
-mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +14,7 @@ use hksim_explore::question::Limit;
 use hksim_explore::search::{Axis, Effort, Space};
 use hksim_explore::space::built_in;
 use hksim_replay::library;
+use hksim_reports::advice;
 use hksim_sim::Counted;
 
 use crate::flags::between::between;
@@ -23,7 +23,8 @@ use crate::flags::timing::RoundsArgs;
 use crate::flags::{HugeList, PolicyArgs};
 use crate::inputs;
 use crate::memory;
-use crate::output::OutputArgs;
+use crate::output::table::text;
+use crate::output::{OutputArgs, screen};
 use crate::question::QuestionArgs;
 use crate::runs::{OnScreen, on_workers};
 use crate::system_time::ProfileArgs;
@@ -120,7 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         settings: offer.settings,
         settings_refused: offer.refused,
     };
-    args.output.emit(&result, &result.advice.front, || view::text(&result))?;
+    args.output.emit(&result, &result.advice.front, || text(&advice::lines(&result, screen::columns())))?;
     Ok(if has_winner { ExitCode::SUCCESS } else { ExitCode::from(NO_DESIGN) })
 }
 

@@ -7,9 +7,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use hksim_budget::annotations::Service;
 use hksim_budget::budget::{Budget, Section, Words};
 use hksim_budget::checked::{Baseline, CheckedRow};
+use hksim_budget::library::Libraries;
 use hksim_budget::run::{Design, Machine, Named, Rows, rows};
 use hksim_budget::setting;
 use hksim_cost_model::Profile;
+use hksim_designs::DesignWords;
 use hksim_replay::compare::{Allocator, in_folder};
 use hksim_reports::tables::checked as text;
 use hksim_results::Stamp;
@@ -19,7 +21,7 @@ use hksim_trace::named_file;
 
 use crate::allocators;
 use crate::flags::{HugeList, PolicyArgs, RunConfig};
-use crate::output::{OutputArgs, file, print_beside_program, screen};
+use crate::output::{OutputArgs, file, print_beside_program, screen, warn};
 use crate::question::parse_core;
 use crate::runs::OnScreen;
 
@@ -73,10 +75,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let baseline =
         Baseline { stored: stored.as_ref(), is_replaced: args.update, consumers: &consumers, version: version() };
     let checked = rows.into_iter().zip(designs.iter().cycle());
-    let rows: Vec<CheckedRow> = checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
+    let mut rows: Vec<CheckedRow> =
+        checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
     let is_within = rows.iter().all(CheckedRow::is_within);
+    let libraries = Libraries { folder, designs: &designs };
+    if let Some(stored) = &stored {
+        libraries.add_growth(&mut rows, stored)?;
+    }
     if args.update {
-        file::write(&stored_path, to_store(&rows, consumers).context("result as JSON")?.as_bytes())?;
+        let installs = libraries.installs(&rows)?;
+        file::write(&stored_path, to_store(&rows, consumers, installs).context("result as JSON")?.as_bytes())?;
     }
     let annotations = args.annotate.iter().flat_map(|service| service.annotations(&name, &budget_text, &rows));
     annotations.for_each(|line| print_beside_program(&line));
@@ -95,6 +103,10 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
                 Ok([config]) => Named::Policy(Box::new(config)),
                 Err(_) => bail!("design.{name}: policy = \"{word}\": a list; name one design each"),
             }
+        }
+        Words::Design(word) => {
+            let label = DesignWords::of_word(word).and_then(|words| words.label(&warn));
+            Named::Design(Box::new(label.with_context(|| format!("design.{name}: design = \"{word}\""))?))
         }
         Words::On(word) => {
             let found = allocators::named("on", &in_folder(folder, word)).with_context(|| format!("design.{name}"))?;

@@ -11,7 +11,9 @@ use hksim_designs::DesignWords;
 use hksim_explore::causes::{best, largest};
 use hksim_explore::described::Described;
 use hksim_explore::explained::Subject;
+use hksim_explore::explained_time::ExplainedTime;
 use hksim_explore::question::Tie;
+use hksim_sim::Explained;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
@@ -22,6 +24,7 @@ use crate::memory;
 use crate::output::{OutputArgs, plain, warn};
 use crate::runs::OnScreen;
 use crate::stack_files::StackFiles;
+use crate::system_time::ProfileArgs;
 use hksim_explore::marks::Marks;
 use hksim_results::Against;
 use hksim_results::explain::{CauseRow, Explanation, Names};
@@ -40,7 +43,7 @@ pub struct Args {
     #[arg(value_name = "TRACE.hkt", required_unless_present = "fit")]
     trace: Option<PathBuf>,
     /// Rank hypotheses for counts measured elsewhere: lines of TRACE.hkt,COUNT
-    #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per", "folded", "pprof"])]
+    #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per", "folded", "pprof", "profile"])]
     fit: Option<PathBuf>,
     /// Accept this deviation from a count as a fit
     #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit", hide_short_help = true)]
@@ -49,7 +52,7 @@ pub struct Args {
     /// (jemalloc:dirty_decay_ms=0)
     ///
     /// Names are glibc, mimalloc, jemalloc, gperftools and tbbmalloc. Without this flag, a simulation is explained.
-    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at"])]
+    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at", "profile"])]
     on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
@@ -72,6 +75,8 @@ pub struct Args {
     #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
+    profile: ProfileArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -80,7 +85,7 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref()])?;
+    args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref(), args.profile.path()])?;
     args.stacks.check()?;
     let config = args.policy.config()?;
     let path = match (&args.fit, &args.trace) {
@@ -121,12 +126,20 @@ fn explained<P: Described>(args: &Args, path: &Path, config: &RunConfig, both: (
     let footer = reader.footer().clone();
     let mark = args.per.as_deref().map(|name| mark_number(&mut reader, name)).transpose()?;
     let subject = Subject { trace: &trace, mark, forks: args.forks.windows(&trace)?, listener: &OnScreen };
-    let explained = subject.explain(allocator, config)?;
+    let profile = args.profile.read(&args.output)?;
+    let with_time = |allocator: &P| -> Result<(Explained<P>, Option<ExplainedTime<P>>)> {
+        let explained = subject.explain(allocator, config)?;
+        let time = profile.as_ref().map(|profile| subject.timed(&explained, config, profile)).transpose()?;
+        Ok((explained, time))
+    };
+    let (explained, time) = with_time(allocator)?;
     let names = Names::of(&footer);
     let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against<P>> {
         // Named by its flags, as in the command that the result states: a file may be elsewhere, or change.
         let name = PolicyArgs::word_without_file(word);
-        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&other, config)?, &names))
+        let (other, other_time) = with_time(&other)?;
+        let (own, other) = ((&explained, time.as_ref()), (&other, other_time.as_ref()));
+        Ok(Against::new(name.as_deref().unwrap_or(word), own, other, &names))
     });
     let against = against.transpose()?;
     let largest = largest(&explained.breakdown, args.causes);
@@ -135,7 +148,7 @@ fn explained<P: Described>(args: &Args, path: &Path, config: &RunConfig, both: (
         CauseRow::new(cause, best(tried, cause, explained.report.installs.total), &explained.report)
     });
     let causes = causes.collect();
-    let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
+    let explanation = Explanation::new(&explained, time.as_ref(), causes, &names, args.per.as_deref(), against);
     if args.stacks.is_requested() {
         args.stacks.write(&names.profile(&explained.breakdown.site))?;
     }

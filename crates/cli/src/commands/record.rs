@@ -64,7 +64,7 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record -p 4711 --duration 30s -o app.hkt\n  hksim record --recover .app.hkt.recording-k3Xz9q"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record -p 4711 --duration 30s -o app.hkt\n  hksim record --memory -p 4711 --duration 30s -o app.hkm\n  hksim record --recover .app.hkt.recording-k3Xz9q"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
@@ -73,6 +73,13 @@ pub struct Args {
     /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
     #[arg(long, conflicts_with_all = ["accesses", "backend", "paused", "max_size", "operators", "clock", "recover"])]
     memory: bool,
+    /// Record this running process and its children from now on, until --duration, Ctrl-C or its end
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["accesses", "backend", "no_aslr", "recover"])]
+    pid: Option<u32>,
+    /// With --memory --pid: make the process switch huge pages off meanwhile (prctl), so that each touch is seen; this
+    /// changes it
+    #[arg(long, requires = "pid", requires = "memory", hide_short_help = true)]
+    no_huge_pages: bool,
     /// With --memory: give the program the same addresses in each run
     #[arg(long, requires = "memory", hide_short_help = true)]
     no_aslr: bool,
@@ -117,9 +124,6 @@ pub struct Args {
     /// Write the files of an interrupted recording from its directory, to the original path or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"], hide_short_help = true)]
     recover: Option<PathBuf>,
-    /// Record the running process PID from now on, until it ends, --duration has passed, or hksim gets SIGINT
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "memory", "accesses", "backend", "recover"])]
-    pid: Option<u32>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
     #[arg(
         trailing_var_arg = true,
@@ -157,6 +161,9 @@ struct StampedReport<'a> {
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
     refuse_flag_as_program(&args.command)?;
+    if args.pid.is_some() && !args.command.is_empty() {
+        bail!("--pid records a process that runs already; leave out the program, or --pid");
+    }
     if args.memory {
         if !args.only.is_empty() || args.no_children {
             bail!(
@@ -166,11 +173,13 @@ pub fn run(args: &Args) -> Result<()> {
         }
         return memory::record::run(&memory::record::Request {
             output: args.output.as_deref().unwrap_or(Path::new("hksim.hkm")),
-            no_aslr: args.no_aslr,
+            subject: match args.pid {
+                None => memory::record::Subject::Program { command: &args.command, no_aslr: args.no_aslr },
+                Some(pid) => memory::record::Subject::Running { pid, no_huge_pages: args.no_huge_pages },
+            },
             duration: args.duration.map(Duration::from_nanos),
             stack_depth: args.stack_depth(MEMORY_STACK_DEPTH),
             format: args.format,
-            command: &args.command,
         });
     }
     if let Some(directory) = args.recover.as_deref().filter(|directory| memory::record::is_interrupted(directory)) {

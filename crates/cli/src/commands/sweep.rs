@@ -1,6 +1,5 @@
 //! `hksim sweep`: simulates many designs on several traces, side by side.
 
-mod answers;
 pub mod view;
 
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! `hksim validate`: checks predictions against measurements.
 
+mod time;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use hksim_trace::header::Origin;
 use tempfile::TempDir;
 
 use crate::flags::between::between;
+use crate::flags::timing::PrecisionArgs;
 use crate::flags::{BaseKernel, DesignArgs, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
@@ -38,7 +40,7 @@ const REPLAY: &str = "Replay";
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded"
+    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --time --header none,light --purge none\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded"
 )]
 pub struct Args {
     /// Replay these traces [default: two built-in workloads, random-mixed and server]
@@ -60,8 +62,16 @@ pub struct Args {
     /// Replay on one thread in trace order (ordered), or several times on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", help_heading = REPLAY, default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
-    /// With --mode threaded: replay this many times [default: 9]; with a memory recording: run the program this many
-    /// times [default: 3]
+    /// Compare predicted with measured times of the designs instead, in rounds of replays
+    ///
+    /// Needs the costs of this machine (hksim calibrate, or --profile). The first design is the one that the others are
+    /// compared with. Replays do not wait: designs that purge after a delay are timed without purges.
+    #[arg(long, help_heading = time::HEADING)]
+    time: bool,
+    #[command(flatten)]
+    precision: PrecisionArgs,
+    /// With --mode threaded: replay this many times [default: 9]; with --time: time this many rounds; with a memory
+    /// recording: run the program this many times [default: 3]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = between(2u32, 1000))]
     runs: Option<u32>,
     #[command(flatten)]
@@ -107,6 +117,7 @@ struct Replayable {
 /// Bad input, or a replay cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.profile.path()])?;
+    time::refuse(args)?;
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.design.refuse_for_recording()?;
         return memory::validate::run(&memory::validate::Request {
@@ -132,6 +143,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(folder) => built_in(folder.path())?,
         None => files(&args.traces)?,
     };
+    if args.time {
+        return time::run(args, &traces, &configs);
+    }
     let designs = args.design.labels(args.policy.checked()?)?;
     if designs.is_empty() {
         return finish(args, rows(args, &traces, &configs)?);

@@ -15,4 +15,4 @@ pub mod timing;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
 pub use designs::DesignArgs;
-pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, table, varied};
+pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, table, varied};

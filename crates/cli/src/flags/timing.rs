@@ -9,13 +9,10 @@ use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, random_seed};
 
 use super::between::between;
 
-/// Arguments of commands that time rounds.
+/// How long rounds go on, and in which order.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Timing")]
-pub struct RoundsArgs {
-    /// Run at most this many timed rounds; alone, exactly as many
-    #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
-    runs: Option<u32>,
+pub struct PrecisionArgs {
     /// Stop when every ratio is known to this share of it
     ///
     /// Half its 95 % interval is below that.
@@ -27,6 +24,17 @@ pub struct RoundsArgs {
     /// Draw the order of timed runs, or of a search, from this seed [default: the time; for hksim's designs 1]
     #[arg(long, value_name = "N", hide_short_help = true)]
     seed: Option<u64>,
+}
+
+/// Arguments of commands that time rounds.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Timing")]
+pub struct RoundsArgs {
+    /// Run at most this many timed rounds; alone, exactly as many
+    #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
+    runs: Option<u32>,
+    #[command(flatten)]
+    precise: PrecisionArgs,
 }
 
 /// Arguments of commands that time replays.
@@ -46,24 +54,26 @@ fn parse_percent(word: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a percentage, such as 1% or 0.5%".to_string())
 }
 
-impl RoundsArgs {
-    fn are_asked(&self) -> bool {
+impl PrecisionArgs {
+    /// Whether one of the flags is given.
+    pub fn are_asked(&self) -> bool {
         self.have_end() || self.seed.is_some()
     }
 
-    /// When the rounds end.
-    pub fn effort(&self) -> Effort {
+    fn have_end(&self) -> bool {
+        self.precision.is_some() || self.budget.is_some()
+    }
+
+    /// When the rounds end, at the latest after this many.
+    pub fn effort(&self, runs: Option<u32>) -> Effort {
         let standard = Effort::default();
-        if self.precision.is_none()
-            && self.budget.is_none()
-            && let Some(rounds_max) = self.runs
-        {
+        if let Some(rounds_max) = runs.filter(|_| !self.have_end()) {
             return Effort { precision: 0.0, time_max: Duration::MAX, rounds_max };
         }
         Effort {
             precision: self.precision.unwrap_or(standard.precision),
             time_max: self.budget.map_or(standard.time_max, Duration::from_nanos),
-            rounds_max: self.runs.unwrap_or(standard.rounds_max),
+            rounds_max: runs.unwrap_or(standard.rounds_max),
         }
     }
 
@@ -71,15 +81,31 @@ impl RoundsArgs {
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(random_seed)
     }
+}
+
+impl RoundsArgs {
+    fn are_asked(&self) -> bool {
+        self.runs.is_some() || self.precise.are_asked()
+    }
+
+    /// When the rounds end.
+    pub fn effort(&self) -> Effort {
+        self.precise.effort(self.runs)
+    }
+
+    /// The seed of the order of runs.
+    pub fn seed(&self) -> u64 {
+        self.precise.seed()
+    }
 
     /// The seed that was given.
     pub fn given_seed(&self) -> Option<u64> {
-        self.seed
+        self.precise.seed
     }
 
     /// Whether the end of the rounds was asked for.
     pub fn have_end(&self) -> bool {
-        self.runs.is_some() || self.precision.is_some() || self.budget.is_some()
+        self.runs.is_some() || self.precise.have_end()
     }
 }
 

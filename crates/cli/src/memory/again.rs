@@ -50,6 +50,9 @@ impl AgainArgs {
         let mut recordings = 0;
         for (path, header) in started {
             recordings += 1;
+            if header.is_some_and(|header| header.beginning.is_attached()) {
+                bail!("{}: {}", path.display(), Rerun::attached());
+            }
             if self.run_recorded || !self.own_command.is_empty() {
                 continue;
             }

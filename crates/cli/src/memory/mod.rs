@@ -10,7 +10,6 @@ pub mod sim;
 mod sweep_view;
 pub mod tools;
 pub mod validate;
-pub mod view;
 
 use std::path::Path;
 

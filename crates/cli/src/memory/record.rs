@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 pub use hksim_memory_record::is_interrupted;
 use hksim_memory_record::{
-    self as memory_record, HugePages, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source,
-    Streams, Traced, record,
+    self as memory_record, AttachOptions, HugePages, HugePagesOfRunning, Options, RecordedFile, RecordingReport,
+    SignalsEndRecording, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, attach, record,
 };
-use hksim_memory_trace::{Beginning, Calls, Faults};
+use hksim_memory_trace::{Beginning, Calls, End, Faults};
 use serde::Serialize;
 
 use crate::output::{Format, file, note, plain, print_beside_program, render, units, warn};
@@ -26,16 +26,32 @@ const CHILDREN_SHOWN: usize = 20;
 pub struct Request<'a> {
     /// File of the program's recording.
     pub output: &'a Path,
-    /// Switch random addresses off.
-    pub no_aslr: bool,
+    /// Which program.
+    pub subject: Subject<'a>,
     /// End the recording after this time.
     pub duration: Option<Duration>,
-    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    /// Record the call stacks of calls that make mappings or ask for huge pages, up to this number of frames.
     pub stack_depth: Option<u32>,
     /// Format of the report.
     pub format: Format,
-    /// The command and its arguments.
-    pub command: &'a [OsString],
+}
+
+/// The program that is recorded.
+pub enum Subject<'a> {
+    /// It is started.
+    Program {
+        /// The command and its arguments.
+        command: &'a [OsString],
+        /// Switch random addresses off.
+        no_aslr: bool,
+    },
+    /// It runs already.
+    Running {
+        /// The process.
+        pid: u32,
+        /// Switch huge pages off for it.
+        no_huge_pages: bool,
+    },
 }
 
 /// The report, with the stamp of every JSON result.
@@ -62,9 +78,37 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         }
         _ => file::check_trace(output)?,
     }
+    let earlier = file::set_aside(output)?;
+    let report = match request.subject {
+        Subject::Program { command, no_aslr } => start(request, command, no_aslr)?,
+        Subject::Running { pid, no_huge_pages } => attach_to(request, pid, no_huge_pages)?,
+    };
+    file::keep_earlier(earlier, request.format);
+    print(&report, request.format)?;
+    if report.traced.as_ref().is_some_and(Traced::is_running) {
+        warn("processes of the program still run; hksim stays until they end, since they end with it");
+    }
+    Ok(())
+}
+
+/// Records a program that runs already, until it ends or a signal ends the recording.
+fn attach_to(request: &Request<'_>, pid: u32, no_huge_pages: bool) -> Result<RecordingReport> {
+    let options = AttachOptions {
+        output: request.output.to_path_buf(),
+        duration: request.duration,
+        huge_pages: if no_huge_pages { HugePagesOfRunning::SwitchedOff } else { HugePagesOfRunning::Unchanged },
+        stack_depth: request.stack_depth,
+    };
+    let signals = SignalsEndRecording::begin();
+    let line = || note(&format!("recording process {pid}; Ctrl-C ends the recording, and the process continues"));
+    Ok(attach(&options, pid, line, || signals.came())?)
+}
+
+/// Starts a program and records it to its end.
+fn start(request: &Request<'_>, command: &[OsString], no_aslr: bool) -> Result<RecordingReport> {
     let options = Options {
         output: request.output.to_path_buf(),
-        fixes_addresses: request.no_aslr,
+        fixes_addresses: no_aslr,
         huge_pages: HugePages::Off,
         duration: request.duration,
         directory: None,
@@ -75,17 +119,8 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         source: Source::Auto,
         stack_depth: request.stack_depth,
     };
-    let earlier = file::set_aside(output)?;
-    let report = {
-        let _signals = SignalsToProgram::begin();
-        record(&options, request.command)?
-    };
-    file::keep_earlier(earlier, request.format);
-    print(&report, request.format)?;
-    if report.traced.as_ref().is_some_and(Traced::is_running) {
-        warn("processes of the program still run; hksim stays until they end, since they end with it");
-    }
-    Ok(())
+    let _signals = SignalsToProgram::begin();
+    Ok(record(&options, command)?)
 }
 
 /// Names the files of an interrupted recording.
@@ -120,6 +155,7 @@ fn summary(report: &RecordingReport) -> String {
         (None, None) if report.is_recovered => {
             text += "the recorder was killed, so the last events are missing, and losses are not counted\n"
         }
+        (None, None) if report.began_in_the_middle() => text += &attached(report),
         (None, None) => text += "the recording ended at --duration, before the program\n",
     }
     if let Some((own, children)) = report.files.split_first() {
@@ -159,6 +195,27 @@ fn summary(report: &RecordingReport) -> String {
     text
 }
 
+/// What a recording of a running process began with, and how it ended.
+fn attached(report: &RecordingReport) -> String {
+    let stops = report.files.iter().filter_map(|file| match file.beginning {
+        Beginning::Attached { stopped_ns } => Some(stopped_ns),
+        Beginning::Exec | Beginning::Fork { .. } => None,
+    });
+    let stops: Vec<u64> = stops.collect();
+    let processes = if stops.len() == 1 { "1 process".to_string() } else { format!("{} processes", stops.len()) };
+    let longest = units::time(stops.iter().copied().max().unwrap_or_default());
+    let end = match report.files.first().map(|file| file.end) {
+        Some(End::Running) | None => "runs on",
+        Some(End::Exit) => "has ended",
+        Some(End::Exec) => "has executed another program",
+    };
+    let mut text = format!("{processes} attached, stopped for up to {longest}; the process {end}\n");
+    for left in &report.left_out {
+        text += &format!("process {}, a child, is not recorded: {}\n", left.pid, plain(&left.why));
+    }
+    text
+}
+
 /// Faults without an event, if no loss explains them.
 fn unseen(report: &RecordingReport) -> Option<String> {
     let unseen = report.faults_unseen.filter(|&unseen| unseen > 0 && report.lost_events == 0)?;
@@ -190,6 +247,7 @@ fn line(file: &RecordedFile) -> String {
     let forked = match file.beginning {
         Beginning::Exec => "",
         Beginning::Fork { .. } => ", forked",
+        Beginning::Attached { .. } => ", from the middle on",
     };
     let path = file.path.to_string_lossy();
     format!("{}: {}, {}{forked}\n", plain(&path), plain(&file.program), units::of(file.events, "event"))

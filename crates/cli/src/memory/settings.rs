@@ -1,7 +1,7 @@
 //! The settings under which a memory recording is simulated, from the command line.
 
 use anyhow::{Result, anyhow, bail};
-use hksim_memory_sim::{Advise, Setting, ThpPrctl};
+use hksim_memory_sim::{Advise, MadvFree, Setting, ThpPrctl};
 
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::host;
@@ -18,6 +18,9 @@ pub struct MemoryArgs {
     /// ignored, disabled [default: recorded]
     #[arg(long, value_name = "WORD", hide_short_help = true)]
     thp_prctl: Option<String>,
+    /// Apply the program's madvise(MADV_FREE), or drop its pages at once: recorded, dontneed [default: recorded]
+    #[arg(long, value_name = "WORD", hide_short_help = true)]
+    madv_free: Option<String>,
     /// Tell what the memory of each call site costs (record --memory --stacks)
     #[arg(long, value_enum, hide_short_help = true)]
     pub by: Option<By>,
@@ -42,8 +45,12 @@ pub struct NamedSetting {
 impl MemoryArgs {
     /// The first of these flags that was given.
     pub fn given(&self) -> Option<&'static str> {
-        let flags =
-            [("advise", self.advise.is_some()), ("thp-prctl", self.thp_prctl.is_some()), ("by", self.by.is_some())];
+        let flags = [
+            ("advise", self.advise.is_some()),
+            ("thp-prctl", self.thp_prctl.is_some()),
+            ("madv-free", self.madv_free.is_some()),
+            ("by", self.by.is_some()),
+        ];
         flags.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
@@ -71,6 +78,9 @@ impl MemoryArgs {
         }
         let advises = words(self.advise.as_deref().unwrap_or("none"), "advise", Advise::parse)?;
         let prctls = words(self.thp_prctl.as_deref().unwrap_or("recorded"), "thp-prctl", ThpPrctl::parse)?;
+        let frees = words(self.madv_free.as_deref().unwrap_or("recorded"), "madv-free", MadvFree::parse)?;
+        let edits = advises.iter().flat_map(|advise| prctls.iter().map(move |prctl| (*advise, *prctl)));
+        let edits: Vec<_> = edits.flat_map(|edit| frees.iter().map(move |free| (edit, *free))).collect();
         if base == BaseKernel::Host {
             host::version()?;
         }
@@ -78,11 +88,9 @@ impl MemoryArgs {
         for config in flags.configs(HugeList::All)? {
             let kernel =
                 RunConfig { base: config.base.or(Some(base)), ..config.clone() }.kernel(BaseKernel::AsItComes)?;
-            for &advise in &advises {
-                for &thp_prctl in &prctls {
-                    let setting = Setting { kernel: kernel.clone(), advise, thp_prctl };
-                    settings.push(NamedSetting { setting, config: config.clone() });
-                }
+            for &((advise, thp_prctl), madv_free) in &edits {
+                let setting = Setting { kernel: kernel.clone(), advise, thp_prctl, madv_free };
+                settings.push(NamedSetting { setting, config: config.clone() });
             }
         }
         Ok(settings)

@@ -9,11 +9,12 @@ use hksim_memory_sim::Detail;
 
 use super::predict::predict;
 use super::settings::{MemoryArgs, NamedSetting};
-use super::{sweep_view, view};
+use super::sweep_view;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::output::columns::ColumnsArgs;
-use crate::output::{OutputArgs, ResultFormat};
+use crate::output::{OutputArgs, ResultFormat, screen};
 use hksim_memory_sim::MemoryRow;
+use hksim_reports::memory_prediction;
 use hksim_results::Stamp;
 use hksim_results::sim::{MemorySimResult, MemorySweepResult};
 
@@ -32,7 +33,7 @@ pub fn sim(
     let rows = predict(path, std::slice::from_ref(&setting), memory.by, Detail::Figures)?;
     let row = rows.into_iter().next().context("no result")?.priced(profile);
     let result = MemorySimResult { stamp: Stamp::here(), row };
-    output.emit(&result, &[result.row.csv()], || view::one(&result.row, &setting))
+    output.emit(&result, &[result.row.csv()], || memory_prediction::text(&result.row, screen::columns()))
 }
 
 /// How the rows of a sweep are printed.
@@ -95,7 +96,9 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], printed: &Prin
     };
     let group = recordings * settings.len();
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
-    let cost = |row: &MemoryRow| Some((row.prediction.traps, row.prediction.rss_bytes_peak));
+    // Figures without some of the program's memory do not compete.
+    let is_whole = |row: &MemoryRow| row.prediction.hugetlb_maps_failed == 0;
+    let cost = |row: &MemoryRow| is_whole(row).then_some((row.prediction.traps, row.prediction.rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
     let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows };
     printed.output.emit(&result, &csv, || table(&result, settings, group, printed.columns))?;

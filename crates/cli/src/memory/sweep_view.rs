@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::settings::NamedSetting;
-use super::view::{coverage, head, kernel, stacks};
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::varied;
 use crate::output::columns::{ColumnsArgs, FRONT};
@@ -12,8 +11,9 @@ use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
 use hksim_cost_model::SystemTime;
 use hksim_cost_model::system_time::states;
-use hksim_memory_sim::MemoryRow;
 use hksim_memory_sim::groups::outside;
+use hksim_memory_sim::{Addresses, MemoryRow, hugetlb_shortage};
+use hksim_reports::memory_prediction::{addresses, coverage, head, kernel, stacks};
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
@@ -31,11 +31,13 @@ impl Column {
 }
 
 /// All columns that a table may have, besides those of varied flags.
-pub const COLUMNS: [&str; 15] = [
+pub const COLUMNS: [&str; 17] = [
     FRONT,
     "allocator",
     "advise",
     "thp-prctl",
+    "madv-free",
+    "addresses",
     "traps",
     "installs",
     "huge",
@@ -48,8 +50,8 @@ pub const COLUMNS: [&str; 15] = [
     SETTLED[1],
     SYSTEM_TIME,
 ];
-/// Its first four columns tell the rows apart; then come the figures that every row has.
-const FIGURES: Range<usize> = 4..12;
+/// Its first columns tell the rows apart; then come the figures that every row has.
+const FIGURES: Range<usize> = 6..14;
 const SYSTEM_TIME: &str = "system time";
 /// Memory once khugepaged has settled, if a setting asks for it.
 const SETTLED: [&str; 2] = ["settled RSS", "settled huge"];
@@ -124,12 +126,19 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         Some(_) => vec![heading(first)],
         None => head(first),
     };
-    if let [only] = settings {
-        lines.push(format!("kernel     {}", kernel(only)));
+    if let [_] = settings {
+        lines.push(format!("kernel     {}", kernel(first)));
+        lines.extend(addresses(first));
     }
     lines.push(String::new());
     lines.extend(table.lines());
     lines.push("* Pareto front of traps and peak RSS".to_string());
+    let shortage = |row: &MemoryRow| {
+        let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
+        let pool = row.prediction.setting.kernel.hugetlb_pool_pages;
+        Some(pool.map_or(why.clone(), |pages| format!("--hugetlb-pool {pages}: {why}")))
+    };
+    lines.extend(rows.iter().filter_map(shortage));
     lines.extend(states(rows.iter().filter_map(|row| row.system_time.as_ref())));
     if first.allocator.is_none() {
         lines.extend(stacks(rows));
@@ -145,12 +154,18 @@ fn columns(rows: &[MemoryRow], settings: &[NamedSetting], named: &ColumnsArgs) -
         |row: &MemoryRow, _: &NamedSetting| row.allocator.as_ref().map_or("", |label| &label.name).to_string();
     let advise = |_: &MemoryRow, named: &NamedSetting| named.setting.advise.word();
     let prctl = |_: &MemoryRow, named: &NamedSetting| named.setting.thp_prctl.word().to_string();
+    let free = |_: &MemoryRow, named: &NamedSetting| named.setting.madv_free.word().to_string();
+    let addresses = |row: &MemoryRow, _: &NamedSetting| match row.addresses {
+        Addresses::Recorded => "recorded".to_string(),
+        Addresses::Modelled => "modelled".to_string(),
+    };
     let varied = varied(&configs);
     let flags = flags().filter(|flag| varied.contains(flag) || named.names(flag));
     let flags = flags.map(|flag| Column::new(flag, move |_: &MemoryRow, named: &NamedSetting| named.config.word(flag)));
     let mut columns = vec![Column::new("allocator", allocator)];
     columns.extend(flags);
     columns.extend([Column::new("advise", advise), Column::new("thp-prctl", prctl)]);
+    columns.extend([Column::new("madv-free", free), Column::new("addresses", addresses)]);
     let pairs: Vec<_> = rows.iter().zip(settings.iter().cycle()).collect();
     let differs = |column: &Column| {
         let mut cells = pairs.iter().map(|(row, named)| (column.cell)(row, named));

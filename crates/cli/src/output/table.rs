@@ -1,6 +1,6 @@
 //! Text tables as wide as the screen.
 
-pub use hksim_text::table::{Table, beside, text};
+pub use hksim_text::table::{Table, text};
 
 use super::screen;
 

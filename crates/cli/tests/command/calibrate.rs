@@ -83,13 +83,17 @@ fn a_profile_turns_counts_into_a_range_of_time() {
 }
 
 /// The operations that random-mixed needs with single pages and with huge pages.
-pub const OPERATIONS: [&str; 25] = [
+pub const OPERATIONS: [&str; 30] = [
     "write_fault",
     "write_fault_apart",
     "memset_untouched",
     "write_fault_8m",
     "write_fault_16m",
     "write_fault_32m",
+    "write_fault_128m",
+    "populate_write",
+    "zero_read_fault",
+    "write_after_zero",
     "refault",
     "refault_near",
     "page_table",
@@ -97,6 +101,7 @@ pub const OPERATIONS: [&str; 25] = [
     "huge_fault_8m",
     "huge_fault_16m",
     "huge_fault_32m",
+    "huge_fault_128m",
     "huge_fault_far",
     "dontneed_page",
     "dontneed_huge",

@@ -350,8 +350,75 @@ fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
         explained["tried"].as_array().expect("remedies").iter().filter_map(|one| one["kind"].as_str()).collect();
     assert!(kinds.contains(&"setting") && kinds.contains(&"design"), "{kinds:?}");
     std::fs::write(bench.path("on.json"), &output.stdout).expect("a file");
-    assert!(bench.refused("report on.json -o on.html").contains("a result of `explain --on`"));
+    is_reported(&bench, &explained);
     assert!(bench.refused("explain rm.hkt --on native").contains("explained by simulation"));
     assert!(bench.refused("explain rm.hkt --on nowhere.so").contains("nowhere.so"));
     assert!(bench.refused("explain rm.hkt --on glibc --against native").contains("explained by simulation"));
+}
+
+/// The result of `explain --on` is shown by report, plot and bundle; only this machine can repeat it.
+fn is_reported(bench: &Bench, explained: &Value) {
+    let read = |file: &str| std::fs::read_to_string(bench.path(file)).expect("a file");
+    bench.ok("report on.json -o on.html");
+    let page = read("on.html");
+    let cause = explained["causes"][0]["function"].as_str().expect("a function");
+    let total = hksim_text::units::count(number(explained, "installs_total"));
+    for part in [cause, &total, "by function", "Measured: another machine", "--figure functions", "--figure reasons"] {
+        assert!(page.contains(part), "the report lacks {part}");
+    }
+    for (line, title) in [
+        ("plot on.json -o on.svg", "installs by reason"),
+        ("plot on.json --figure functions -o functions.svg", "installs by function of the library"),
+        ("plot on.json --figure classes -o classes.svg", "bytes of the requests"),
+    ] {
+        bench.ok(line);
+        let picture = line.rsplit(' ').next().expect("a file");
+        assert!(read(picture).contains(title), "{line}");
+    }
+    assert!(bench.refused("plot on.json --figure page-map -o no.svg").contains("no data for --figure page-map"));
+    bench.ok("bundle on.json -o of-library");
+    assert!(read("of-library/README.md").contains("| `results/on.json` | 0 | 1 |"));
+    let rows = read("of-library/figures/on-installs-by.csv");
+    assert!(rows.lines().any(|row| row.contains("function") && row.contains(cause)), "{rows}");
+    let repeated = bench.ok("repeat of-library");
+    assert!(repeated.contains("measured: another machine has its own figures"), "{repeated}");
+    let mut damaged = explained.clone();
+    damaged["by"]["function"] = Value::Null;
+    std::fs::write(bench.path("damaged.json"), damaged.to_string()).expect("a file");
+    assert!(bench.refused("report damaged.json -o damaged.html").contains("damaged.json"));
+}
+
+/// Runs a program for which `perf_event_open` is not permitted.
+const WITHOUT_PERF: &str = "#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {4, code};
+    if (argc < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 99;
+    execv(argv[1], argv + 1);
+    return 98;
+}
+";
+
+#[test]
+fn where_page_faults_cannot_be_recorded_a_library_is_skipped() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("without.c"), WITHOUT_PERF).expect("the source");
+    bench.compile("without.c", "without", &[]).expect("a C compiler");
+    let ran = std::process::Command::new(bench.path("without"))
+        .args([env!("CARGO_BIN_EXE_hksim"), "explain", "rm.hkt", "--on", "glibc", "--format", "json"])
+        .current_dir(bench.folder())
+        .output();
+    let ran = crate::support::Ran::of("explain --on without perf", ran.expect("it starts"));
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("skipped: page faults cannot be recorded here"), "{}", ran.stderr);
 }

@@ -24,6 +24,7 @@ fn reads_back(bench: &Bench, line: &str, kind: Kind) {
 #[test]
 fn results_are_read_by_the_types_that_wrote_them() {
     let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), crate::times::profile()).expect("a profile");
     // A row is read by the version that wrote it: this test stands for the command.
     let stated = bench.json("sim rm.hkt")["hksim_version"].as_str().expect("a version").to_string();
     hksim_sim::report::set_version(stated.leak());
@@ -35,6 +36,7 @@ fn results_are_read_by_the_types_that_wrote_them() {
         ("explain rm.hkt --huge never --against hakmem", Kind::Explain),
         ("advise rm.hkt --huge never,thp --superslab 1M,2M --limit rss+100%", Kind::Advise),
         ("validate rm.hkt --huge never", Kind::Validate),
+        ("validate rm.hkt --time --profile p.toml --runs 2", Kind::TimeValidate),
     ] {
         reads_back(&bench, line, kind);
     }

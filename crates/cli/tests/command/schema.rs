@@ -116,7 +116,8 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     let advice = serde_json::from_slice(&output.stdout).expect("JSON");
     check(line, &advice, &[("", &[ALL, "advise"])]);
     bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
-    let line = "explain marked.hkt --huge never --against hakmem --per main";
+    fs::write(bench.path("p.toml"), crate::times::profile()).expect("a profile");
+    let line = "explain marked.hkt --huge never --against hakmem --per main --profile p.toml";
     check(line, &bench.json(line), &[("", PREDICTION), ("", &["explain"])]);
     bench.ok("sim rm.hkt --format json -o sim.json");
     bench.ok("bundle sim.json -o study");
@@ -142,6 +143,8 @@ fn every_field_of_predictions_and_measurements_is_documented() {
         let text = bench.run(&format!("{line} --format json")).stdout;
         check(line, &serde_json::from_str(&text).expect("JSON"), &parts);
     }
+    let line = "validate rm.hkt --time --profile p.toml --header none,full --header-bytes 16 --runs 2";
+    check(line, &bench.json(line), &[("", &[ALL, "Times of a validation"])]);
     let line = "compare rm.hkt --allocators native,glibc --runs 1";
     check(line, &bench.json(line), &[("", &[ALL, "Inputs", "Comparison"]), ("rows.", &["Inputs"])]);
 }
@@ -229,6 +232,15 @@ fn every_field_of_recording_memory_is_documented() {
     let text = bench.run(line).stderr;
     let report = text.find('{').map_or("", |at| &text[at..]);
     check(line, &serde_json::from_str(report).expect("JSON"), &[("", &[ALL, "record --memory"])]);
+    let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().expect("a program");
+    let line = format!("record --memory -p {} --duration 1ms -o own.hkm --format json", sleeper.id());
+    let text = bench.run(&line).stderr;
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("a program");
+    let report = text.find('{').map_or("", |at| &text[at..]);
+    check(&line, &serde_json::from_str(report).expect("JSON"), &[("", &[ALL, "record --memory"])]);
+    let prediction: &[&str] = &[ALL, "Kernel", "Predictions of memory recordings"];
+    check("sim own.hkm", &bench.json("sim own.hkm"), &[("", prediction)]);
+    check("info own.hkm", &bench.json("info own.hkm"), &[("", &[ALL, "info of a memory recording"])]);
     let line = "validate true.hkm --run-recorded";
     // The verdict does not matter: a failed row has the same fields.
     let text = bench.run(&format!("{line} --format json")).stdout;

@@ -1,5 +1,6 @@
 // Memory of 16 ranges of 2 MiB, in which range N has 32 N + 1 pages, then advice for huge pages. Prints Rss and
-// AnonHugePages of this memory in kB; with "wait" again after three more full scans of khugepaged.
+// AnonHugePages of this memory in kB; with "wait" again after three more full scans of khugepaged, with "idle" again after
+// three seconds.
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +44,10 @@ int main(int count, char **words) {
     if (madvise(start, bytes, MADV_HUGEPAGE) != 0) return 1;
     madvise(start + 14 * (size_t)RANGE, RANGE, MADV_COLD);
     print_memory((unsigned long)start);
+    if (count > 1 && strcmp(words[1], "idle") == 0) {
+        sleep(3);
+        print_memory((unsigned long)start);
+    }
     if (count > 1 && strcmp(words[1], "wait") == 0) {
         long end = full_scans() + 3;
         for (int tries = 0; full_scans() < end; tries++) {

@@ -123,3 +123,72 @@ fn settled_memory_is_as_predicted() {
         );
     }
 }
+
+/// Three seconds of rest after the last operation, at a pace of 2 ranges at once and 2 more every 700 ms: 10 of 16 ranges.
+#[test]
+fn a_program_that_rests_ends_within_its_bound() {
+    let _turn = super::alone();
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !enabled.contains("[madvise]") {
+        return eprintln!("skipped: transparent huge pages are not in mode madvise");
+    }
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.path("settles");
+    if bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"]).is_none() {
+        return;
+    }
+    let mut held = Settings::guarded();
+    let paced = [("max_ptes_none", "511"), ("pages_to_scan", "1024"), ("scan_sleep_millisecs", "700")];
+    if paced.into_iter().any(|(name, value)| held.set(name, value).is_none()) {
+        return;
+    }
+    bench.ok(&format!("record --memory -o a.hkm -- {} idle", program.display()));
+    let predicted = bench.json("sim a.hkm --kernel host --khugepaged bound");
+    let figure = |name: &str| number(&predicted, name);
+    let end = predicted["timeline"].as_array().and_then(|samples| samples.last()).expect("samples");
+    assert!((3_000_000_000..3_500_000_000).contains(&number(end, "time_ns")), "the rest counts: {end}");
+    let [before, most] = [figure("rss_bytes_end"), figure("khugepaged_at_end.rss_bytes_max")];
+    // The ranges that lack most, those with the fewest pages.
+    let filled: u64 = (0..10).map(|range| 511 - 32 * range).sum();
+    assert_eq!((most - before) >> 12, filled, "the rest of three seconds holds four wakes after the first");
+    assert_eq!(figure("khugepaged_at_end.huge_pages_max"), 10);
+    let run = Command::new(&program).arg("idle").output().expect("the program starts");
+    let mut text = BufReader::new(run.stdout.as_slice());
+    let [first, last] = [(); 2].map(|()| printed(&mut text).expect("Rss and AnonHugePages"));
+    eprintln!("{first:?} before the rest, {last:?} after it; at most {} kB more", (most - before) >> 10);
+    // khugepaged may have filled some of it before the first figure.
+    assert!(last[0] - first[0].min(last[0]) <= (most - before) >> 10, "RSS: {first:?} {last:?}");
+    assert!(last[1] / 2048 <= 10, "huge pages: {first:?} {last:?}");
+}
+
+/// The kernel's thread scans the program at its exit, and leaves what is predicted: all ranges but the one of old pages.
+#[test]
+fn a_validation_waits_for_scans() {
+    let _turn = super::alone();
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.path("settles");
+    if bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"]).is_none() {
+        return;
+    }
+    bench.ok(&format!("record --memory -o a.hkm -- {}", program.display()));
+    let line = "validate a.hkm --run-recorded --thp madvise --mthp 2M=inherit --runs 2";
+    let unset = bench.json(&format!("{line} --khugepaged settled"));
+    assert!(unset["rows"][0]["reason"].as_str().is_some_and(|why| why.contains("add --set-modes")), "{unset}");
+    let result = bench.json(&format!("{line} --khugepaged settled --set-modes"));
+    let row = &result["rows"][0];
+    if row["reason"].as_str().is_some_and(|why| why.contains("could not be read")) {
+        return eprintln!("skipped: khugepaged did not finish its scans in time");
+    }
+    assert_eq!((row["class"].as_str(), row["verdict"].as_str()), (Some("exact"), Some("ok")), "{row}");
+    for run in row["measured"].as_array().expect("runs") {
+        assert_eq!(number(run, "huge_pages_end"), 15, "{row}");
+    }
+    let refused = bench.refused("validate a.hkm --run-recorded --khugepaged bound");
+    assert!(refused.contains("a bound cannot be measured"), "{refused}");
+}

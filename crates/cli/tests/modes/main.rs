@@ -4,8 +4,10 @@
 //! Validation needs root: it sets the machine's modes, which are locked meanwhile and restored. Other tests compare
 //! figures that depend on the modes, so these have a binary of their own: cargo runs one binary at a time.
 
+mod choices;
 mod inherited;
 mod khugepaged;
+mod rounded;
 #[path = "../support/mod.rs"]
 mod support;
 mod trials;

@@ -11,12 +11,12 @@ use crate::support::{Bench, Ran};
 
 const MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-fn mode() -> Option<String> {
+pub fn mode() -> Option<String> {
     fs::read_to_string(MODE).ok()
 }
 
 /// Whether this user may set the mode; prints the reason if not.
-fn can_set() -> bool {
+pub fn can_set() -> bool {
     let may = fs::OpenOptions::new().write(true).open(MODE).map_err(|why| eprintln!("skipped: {MODE}: {why}"));
     may.is_ok()
 }

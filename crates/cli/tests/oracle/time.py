@@ -2,7 +2,7 @@
 """The time of a design, computed again from the counts of a result: time.py SIM.json PROFILE.toml paths.tsv CYCLES CYCLES_PER_CALL.
 
 Prints the nanoseconds per call of instructions, memory and kernel. Shares no code with hksim: it follows the reference page
-of results and docs/lab/time-model.md.
+of results and docs/lab/time-model.md. tools/time-model takes the terms from here.
 """
 
 import json
@@ -11,14 +11,19 @@ import sys
 import tomllib
 
 LINE_BYTES = 64
+MIB = 1 << 20
+# A dependent load through more memory overlaps with the next calls.
+OVERLAP_BYTES = MIB
+LIST_STEPS = ["block-counted", "block-reversed", "block-merged", "block-collected"]
 
 
 def instructions(sim, table):
+    """The number of instructions; `table` has the lines of paths.tsv."""
     is_constant = all(
         sim["policy"][name] == value
         for name, value in {
             "superslab_bytes": 2 << 20, "slab_bytes": 64 << 10, "classes": "default", "header": "none", "meta": "inband",
-            "front_cache": 0, "free_order": "lifo",
+            "front_cache": 0, "carve": "page",
         }.items()
     )
     total = 0.0
@@ -59,19 +64,132 @@ def reuses(lines, sizes):
             yield pages == "huge_pages", between, less(missed[pages], fewer)
 
 
-def memory(sim, costs):
+def lines(sim, costs, accessor, isolated, bytes_max=math.inf):
+    """Nanoseconds of an accessor's lines: sequential ones by `fill`, isolated ones by the curve of this name."""
     total = 0.0
-    for lines in sim["lines"]["accessors"]:
-        if lines["accessor"] == "kernel":
+    for counted in sim["lines"]["accessors"]:
+        if counted["accessor"] != accessor:
             continue
-        for is_huge, size, accesses in reuses(lines, sim["lines"]["cache_lines"]):
-            scatter = costs["scatter_huge"] if is_huge and costs["scatter_huge"] else costs["scatter"]
+        for is_huge, size, accesses in reuses(counted, sim["lines"]["cache_lines"]):
+            huge = costs[isolated + "_huge"]
+            alone = huge if is_huge and huge else costs[isolated]
             for pattern, count in accesses.items():
-                is_filled = pattern == "sequential" and lines["accessor"] != "bookkeeping"
-                curve = costs["fill"] if is_filled else scatter
-                first = 0.0 if lines["accessor"] == "program" else cost(curve, 0)
-                total += count * max(cost(curve, size) - first, 0.0)
+                curve, between = (costs["fill"], size) if pattern == "sequential" else (alone, min(size, bytes_max))
+                first = 0.0 if accessor == "program" else cost(curve, 0)
+                total += count * max(cost(curve, between) - first, 0.0)
     return total
+
+
+def lists(sim, costs):
+    """Nanoseconds of steps along lists of blocks."""
+    return sum(sim["paths"].get(path, 0) for path in LIST_STEPS) * cost(costs["chase"], 0)
+
+
+def footprint(costs, kind, size):
+    """The cost of a first touch while so much memory passes through the caches."""
+    points = [(mib * MIB, costs[kind + suffix]["median_ns"])
+              for mib, suffix in [(4, ""), (8, "_8m"), (16, "_16m"), (32, "_32m"), (128, "_128m")]]
+    size = min(max(size, points[0][0]), points[-1][0])
+    for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
+        if size <= high:
+            share = math.log(size / low) / math.log(high / low)
+            return low_ns * (1 - share) + high_ns * share
+    raise AssertionError(size)
+
+
+def installs_again(refaults, kind):
+    return [(part["returned_bytes_min"], part["installs"]) for part in refaults[kind]]
+
+
+def kernel(sim, costs):
+    """Nanoseconds of faults and calls in a program, from memory that no cache holds."""
+    ns = lambda operation: costs[operation]["median_ns"]
+    done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
+    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"],
+               done["madv_free_pages"]]
+    assert not any(unknown), unknown
+    by_hand = sim["installs"]["by_reason"]["prefault"] if sim["policy"]["prefault"] == "touch" else 0
+    spacing = {part["events_min"]: part["installs"] for part in done["fault_spacing"]}
+    touched = max(sum(spacing.values()), 1)
+    filling = max(spacing.get(0, 0) - by_hand, 0) / touched
+    apart = sum(number for events, number in spacing.items() if events > 0) / touched
+    rest = 1 - filling - apart
+
+    def small(size, number, operation, near=0.0):
+        """Single pages with a fault each."""
+        farther = footprint(costs, "write_fault", size) - ns("write_fault")
+        first = ns(operation) + near * (ns("refault_near") - ns("refault"))
+        return number * (filling * (ns("memset_untouched") + farther) + apart * ns("write_fault_apart")
+                         + rest * (first + farther))
+
+    def populated(size, number):
+        return number * (ns("populate_write") + footprint(costs, "write_fault", size) - ns("write_fault"))
+
+    def nearness(size):
+        return (2 - math.log2(min(max(size, MIB // 4), 4 * MIB) / MIB)) / 4
+
+    # Between 8 192 and 131 072 events, a huge page is more and more often far from the one before.
+    gaps = [(part["events_min"], part["installs"]) for part in done["huge_fault_spacing"]]
+    position = lambda events, near, far: min(math.log2(max(events, near) / near) // 1 / math.log2(far / near), 1.0)
+    huge_touches = max(sum(number for _, number in gaps), 1)
+    far = sum(number * position(events, 8192, 131072) for events, number in gaps) / huge_touches
+    huge_apart = max(sum(number * position(events, 256, 8192) for events, number in gaps) / huge_touches - far, 0)
+
+    def huge(size, number):
+        farther = footprint(costs, "huge_fault", max(size, 32 * MIB))
+        near = footprint(costs, "huge_fault", size)
+        return number * (far * ns("huge_fault_far") + huge_apart * farther + (1 - far - huge_apart) * near)
+
+    cold, refaults, total = 128 * MIB, done["refaults"], 0.0
+    again = {kind: installs_again(refaults, kind) for kind in refaults}
+    returned = {kind: sum(number for _, number in parts) for kind, parts in again.items()}
+    total += small(cold, kinds["base_4k"] - done["populated_pages"] - returned["base_4k"], "write_fault")
+    total += populated(cold, done["populated_pages"] - returned["base_4k_populated"])
+    total += huge(cold, kinds["thp"] - returned["thp"])
+    total += sum(small(size, number, "refault", nearness(size)) for size, number in again["base_4k"])
+    total += sum(huge(size, number) for size, number in again["thp"])
+    for size, number in again["base_4k_populated"]:
+        total += populated(size, number) + number * nearness(size) * (ns("refault_near") - ns("refault"))
+    dropped = done["madv_dontneed_folio_pages"] + done["unmapped_folio_pages"]
+    for operation, number in {
+        "zero_read_fault": kinds["zero"],
+        "write_after_zero": kinds["cow"],
+        "page_table": done["page_tables_allocated"],
+        "dontneed_page": done["madv_dontneed_pages"] - done["madv_dontneed_folio_pages"],
+        "dontneed_huge": done["madv_dontneed_huge_pages"],
+        "munmap_page": done["unmapped_pages"] - done["unmapped_folio_pages"],
+        "munmap_huge": done["unmapped_huge_pages"],
+        "drop_folio_page": dropped,
+        "split_huge": sim["pmd_splits"],
+        "mmap_call": sim["os_calls"]["mmap"],
+        "munmap_call": sim["os_calls"]["munmap"],
+        "madvise_call": sim["os_calls"]["madvise"],
+        "mremap_call": sim["os_calls"]["mremap"],
+    }.items():
+        if number:
+            total += number * ns(operation)
+    return total
+
+
+def terms(sim, profile, table):
+    """The terms that no fit changes, in nanoseconds of the whole run, by their names; instructions and calls in cycles of
+    the processor, as if each took one."""
+    costs, cycle_ns = profile["memory"], profile["memory"]["cycle"]["median_ns"]
+    return {
+        "instructions": instructions(sim, table) * cycle_ns,
+        "calls": sim["calls"] * cycle_ns,
+        "program's lines": lines(sim, costs, "program", "scatter"),
+        "filling": lines(sim, costs, "filling", "scatter"),
+        "allocator's loads": lines(sim, costs, "bookkeeping", "chase", OVERLAP_BYTES),
+        "lists": lists(sim, costs),
+        "kernel": kernel(sim, profile["costs"]),
+    }
+
+
+def parts(found, cycles, cycles_per_call):
+    """Instructions, memory and kernel, of these terms."""
+    memory = found["program's lines"] + found["filling"] + found["allocator's loads"] + found["lists"]
+    return [found["instructions"] * cycles + found["calls"] * cycles_per_call, memory, found["kernel"]]
 
 
 def main():
@@ -79,12 +197,11 @@ def main():
     with open(sim_file, encoding="utf-8") as file:
         sim = json.load(file)
     with open(profile_file, "rb") as file:
-        costs = tomllib.load(file)["memory"]
+        profile = tomllib.load(file)
     with open(table_file, encoding="utf-8") as file:
-        cycle_ns = costs["cycle"]["median_ns"]
-        processor = instructions(sim, file) * float(cycles) + sim["calls"] * float(per_call)
-        parts = [processor * cycle_ns, memory(sim, costs), sim["system_time"]["median_s"] * 1e9]
-    print(*(part / sim["calls"] for part in parts))
+        found = terms(sim, profile, file)
+    print(*(part / sim["calls"] for part in parts(found, float(cycles), float(per_call))))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,6 @@ mod files;
 mod fork;
 mod inspect;
 mod own_memory;
-mod scans;
 mod second_thread;
 mod shortage;
 mod stale_entries;
@@ -28,6 +27,7 @@ use std::process::ExitCode;
 use hksim_linux_mm::script::{ForkWriter, Op, ScanOf, Script, Step, Thread, Touch};
 use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_linux_probe::resident::Resident;
+use hksim_linux_probe::scans::Scans;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 use thiserror::Error;
 
@@ -37,7 +37,6 @@ use files::MappedFile;
 use fork::{Forked, Running};
 use inspect::Inspector;
 use own_memory::OwnMemory;
-use scans::Scans;
 use second_thread::SecondThread;
 
 /// First argument of a process that executes scripts.
@@ -169,7 +168,7 @@ impl Child {
             traps,
             mode,
             second: SecondThread::start(mode)?,
-            scans: Scans::open()?,
+            scans: Scans::open().map_err(|why| Unsupported::new("khugepaged", why))?,
             forked: Forked::new().map_err(|why| Unsupported::new("shared memory", why))?,
             own: OwnMemory::default(),
             zero: File::open("/dev/zero").map_err(|why| Unsupported::new("/dev/zero", why))?,

@@ -6,6 +6,8 @@
 //!   in their span, in batches of the class's *transfer cache* (`central`), or in a list of a *thread cache*
 //!   (`threads`).
 //! - Larger requests have a span of their own.
+//! - Requests from `--large-threshold` on have a mapping of their own, which is unmapped when it is freed, or kept in a cache
+//!   (`mapped`). `realloc` resizes it by `mremap`.
 //! - Free spans are kept up to `--keep-free` bytes; then the longest are released to the kernel (`--release`).
 //!
 //! Objects have no headers: a page map leads from an address to its span (`tables`). All tables are in memory, so their
@@ -14,6 +16,7 @@
 
 mod central;
 mod classes;
+mod mapped;
 mod spans;
 mod tables;
 mod threads;
@@ -25,6 +28,7 @@ use crate::listed::Listed;
 use crate::settings::{Setting, Values};
 use central::Central;
 use classes::Classes;
+use mapped::{Block, Mapped};
 use spans::{Kind, Spans};
 use tables::{Metadata, Tables};
 use threads::Threads;
@@ -75,6 +79,12 @@ pub struct PageHeapSettings {
     pub grow_bytes_min: u64,
     /// Whether new memory is advised with `MADV_HUGEPAGE`.
     pub advises_huge: bool,
+    /// Bytes from which on a request has a mapping of its own: 4 KiB to 2^40.
+    pub large_threshold_bytes: u64,
+    /// Bytes of freed mappings of blocks that are kept mapped: 0 to 2^40.
+    pub large_cache_bytes_max: u64,
+    /// Whether a freed mapping of up to 32 MiB raises the threshold to its size, as in glibc.
+    pub raises_threshold: bool,
 }
 
 impl Default for PageHeapSettings {
@@ -90,6 +100,9 @@ impl Default for PageHeapSettings {
             keep_free_bytes: 64 << 20,
             grow_bytes_min: 1 << 20,
             advises_huge: false,
+            large_threshold_bytes: 1 << 40,
+            large_cache_bytes_max: 0,
+            raises_threshold: false,
         }
     }
 }
@@ -100,6 +113,7 @@ pub struct PageHeap {
     classes: Classes,
     metadata: Metadata,
     spans: Spans,
+    mapped: Mapped,
     central: Central,
     threads: Threads,
 }
@@ -117,6 +131,21 @@ impl PageHeap {
         let span = self.spans.allocate(memory, &mut self.metadata, pages, align)?;
         Some(self.spans.start(memory, span))
     }
+
+    /// Resizes a block that has a mapping of its own. `None` if it has none, or the kernel refuses.
+    fn resize_mapping(&mut self, memory: &mut impl AddressSpace, block: u64, bytes: u64) -> Option<u64> {
+        let span = self.spans.of(memory, block);
+        let is_mapping = self.spans.kind(memory, span) == Kind::Mapped;
+        if is_mapping { self.mapped.resize(memory, &mut self.metadata, span, bytes) } else { None }
+    }
+}
+
+/// A block for a request, zeroed if it must be and is not.
+fn initialised(memory: &mut impl AddressSpace, block: u64, request: &Request, is_zero: bool) -> u64 {
+    if request.zeroed && !is_zero {
+        memory.touch(block, request.bytes, Touch::WriteZero, Cause::Zeroing);
+    }
+    block
 }
 
 /// What the caches of threads share.
@@ -139,6 +168,7 @@ impl Design for PageHeap {
             classes,
             metadata: Metadata::default(),
             spans: Spans::new(settings, tables),
+            mapped: Mapped::new(settings, tables),
             central: Central::new(settings, tables, classes),
             threads: Threads::new(settings, tables, classes),
         })
@@ -146,22 +176,25 @@ impl Design for PageHeap {
 
     fn allocate(&mut self, memory: &mut impl AddressSpace, thread: u32, request: Request) -> Option<u64> {
         let bytes = request.bytes.max(1);
+        if self.mapped.serves(bytes) {
+            let PageHeap { metadata, spans, mapped, .. } = self;
+            let Block { address, is_new } = mapped.allocate(memory, (spans, metadata), bytes, request.align)?;
+            return Some(initialised(memory, address, &request, is_new));
+        }
         let block = match self.classes.of(bytes, request.align) {
             Some(class) => self.allocate_small(memory, thread, class)?,
             None => self.allocate_large(memory, bytes, request.align)?,
         };
-        if request.zeroed {
-            memory.touch(block, request.bytes, Touch::WriteZero, Cause::Zeroing);
-        }
-        Some(block)
+        Some(initialised(memory, block, &request, false))
     }
 
     fn free(&mut self, memory: &mut impl AddressSpace, thread: u32, block: u64) {
-        let PageHeap { metadata, spans, central, threads, .. } = self;
+        let PageHeap { metadata, spans, mapped, central, threads, .. } = self;
         let span = spans.of(memory, block);
         match spans.kind(memory, span) {
             Kind::Small(class) => threads.put(memory, thread, class, block, &mut Shared { metadata, spans, central }),
             Kind::Large | Kind::Kept | Kind::Released => spans.free(memory, span),
+            Kind::Mapped => mapped.free(memory, spans, span),
         }
     }
 
@@ -170,15 +203,21 @@ impl Design for PageHeap {
         match self.spans.kind(memory, span) {
             Kind::Small(class) => self.classes.bytes(class),
             Kind::Large | Kind::Kept | Kind::Released => self.spans.bytes(memory, span),
+            Kind::Mapped => self.mapped.bytes(memory, span),
         }
     }
 
-    /// Keeps the block unless it is too small, or more than half of it would be unused. A block that grows gets a quarter
-    /// more than it had, if that is enough.
+    /// Keeps the block unless it is too small, or more than half of it would be unused. A mapping is resized, unless it would
+    /// be smaller than the threshold. Another block that grows gets a quarter more than it had, if that is enough.
     fn resize(&mut self, memory: &mut impl AddressSpace, thread: u32, block: u64, bytes: u64) -> Option<u64> {
         let usable_bytes = self.usable_bytes(memory, block);
         if bytes <= usable_bytes && bytes >= usable_bytes / 2 {
             return Some(block);
+        }
+        if (bytes > usable_bytes || self.mapped.serves(bytes))
+            && let Some(resized) = self.resize_mapping(memory, block, bytes)
+        {
+            return Some(resized);
         }
         let quarter_more = usable_bytes + usable_bytes / 4;
         let wanted = if bytes > usable_bytes { bytes.max(quarter_more) } else { bytes };
@@ -258,6 +297,24 @@ impl Listed for PageHeap {
             field: "advises_huge",
             values: Values::YesNo,
             help: "Advise new memory with MADV_HUGEPAGE",
+        },
+        Setting {
+            flag: "large-threshold",
+            field: "large_threshold_bytes",
+            values: Values::Pages(4 << 10, 1 << 40),
+            help: "Smallest request that has a mapping of its own, which is unmapped when it is freed",
+        },
+        Setting {
+            flag: "large-cache",
+            field: "large_cache_bytes_max",
+            values: Values::Pages(0, 1 << 40),
+            help: "Bytes of freed mappings of blocks that are kept for other blocks; above it the oldest are unmapped",
+        },
+        Setting {
+            flag: "raise-threshold",
+            field: "raises_threshold",
+            values: Values::YesNo,
+            help: "Raise --large-threshold to the size of each mapping up to 32M that is freed, as glibc does",
         },
     ];
 

@@ -7,10 +7,10 @@ use super::{PageHeapSettings, Release};
 
 /// Words of a span's record: its first address, its pages, its kind; its neighbours in a list; and for a class, the
 /// number of objects that are not in the span, its free objects, and the bytes from which objects were taken.
-const START: u64 = 0;
+pub(super) const START: u64 = 0;
 const PAGES: u64 = 1;
-const KIND: u64 = 2;
-const NEXT: u64 = 3;
+pub(super) const KIND: u64 = 2;
+pub(super) const NEXT: u64 = 3;
 const PREVIOUS: u64 = 4;
 /// Objects taken from the span.
 pub(super) const USED: u64 = 5;
@@ -23,7 +23,8 @@ const RECORD_WORDS: u64 = 8;
 const KEPT: u64 = 0;
 const RELEASED: u64 = 1;
 const LARGE: u64 = 2;
-const SMALL: u64 = 3;
+pub(super) const MAPPED: u64 = 3;
+const SMALL: u64 = 4;
 
 /// What a span is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(super) enum Kind {
     Released,
     /// One block.
     Large,
+    /// No span of the heap, but one block with a mapping of its own.
+    Mapped,
     /// Objects of this class.
     Small(u64),
 }
@@ -58,7 +61,7 @@ impl Spans {
     }
 
     fn page(&self, address: u64) -> u64 {
-        (address - Region::START) / self.page_bytes()
+        page(address, self.page_bytes())
     }
 
     /// The span of a block.
@@ -71,6 +74,7 @@ impl Spans {
             KEPT => Kind::Kept,
             RELEASED => Kind::Released,
             LARGE => Kind::Large,
+            MAPPED => Kind::Mapped,
             small => Kind::Small(small - SMALL),
         }
     }
@@ -251,7 +255,8 @@ impl Spans {
     fn join_and_list(&mut self, memory: &mut impl AddressSpace, span: u64, state: u64) {
         let (mut start, mut pages) = (self.start(memory, span), get(memory, word(span, PAGES)));
         let first = self.page(start);
-        // What is adjacent has an entry for the page next to this span, or is no memory of the heap and has none.
+        // What is adjacent has an entry for the page next to this span, or is no memory of the heap and has none, or leads
+        // to a block's mapping.
         let before = if first == 0 { 0 } else { self.tables.span(memory, first - 1) };
         let after = if start + pages * self.page_bytes() >= Region::START + Region::BYTES {
             0
@@ -292,7 +297,7 @@ impl Spans {
     }
 
     /// A record that describes no span.
-    fn record(&mut self, memory: &mut impl AddressSpace, metadata: &mut Metadata) -> Option<u64> {
+    pub(super) fn record(&mut self, memory: &mut impl AddressSpace, metadata: &mut Metadata) -> Option<u64> {
         match self.idle_records {
             0 => metadata.take(memory, RECORD_WORDS),
             record => {
@@ -302,10 +307,15 @@ impl Spans {
         }
     }
 
-    fn drop_record(&mut self, memory: &mut impl AddressSpace, record: u64) {
+    pub(super) fn drop_record(&mut self, memory: &mut impl AddressSpace, record: u64) {
         set(memory, word(record, NEXT), self.idle_records);
         self.idle_records = record;
     }
+}
+
+/// The number of an address's page, of pages of some bytes.
+pub(super) fn page(address: u64, page_bytes: u64) -> u64 {
+    (address - Region::START) / page_bytes
 }
 
 /// Adds a span to the front of a list.

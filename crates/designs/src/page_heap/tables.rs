@@ -22,7 +22,8 @@ const THREADS: u64 = 1 << 16;
 const LISTS_AT: u64 = LEAVES;
 const CLASSES_AT: u64 = LISTS_AT + 2 * LISTS;
 const THREADS_AT: u64 = CLASSES_AT + CLASSES_MAX * CLASS_WORDS;
-const WORDS: u64 = THREADS_AT + THREADS;
+const MAPPINGS_AT: u64 = THREADS_AT + THREADS;
+const WORDS: u64 = MAPPINGS_AT + 1;
 
 /// Bytes of a mapping from which records are taken.
 const CHUNK_BYTES: u64 = 128 << 10;
@@ -78,13 +79,18 @@ impl Tables {
         word(self.0, THREADS_AT + u64::from(thread) % THREADS)
     }
 
+    /// The head of the list of mappings in the cache.
+    pub(super) fn cached_mappings(&self) -> u64 {
+        word(self.0, MAPPINGS_AT)
+    }
+
     /// The leaf of the page map that describes a page of the heap, and the page's word in it.
     fn leaf(&self, page: u64) -> (u64, u64) {
         (word(self.0, page / LEAF_PAGES), page % LEAF_PAGES)
     }
 
     /// The span of a page; 0 if the page map has none. It is right for every page of a span of a class, and for the first
-    /// and last page of other spans.
+    /// and last page of other spans, and for the first page of a block's mapping.
     pub(super) fn span(&self, memory: &mut impl AddressSpace, page: u64) -> u64 {
         let (leaf_at, index) = self.leaf(page);
         match get(memory, leaf_at) {
@@ -116,6 +122,11 @@ impl Tables {
         }
         Some(())
     }
+
+    /// Maps memory for a leaf, so that [`Tables::ensure`] does not fail for the next page. `None` without memory.
+    pub(super) fn reserve(&self, memory: &mut impl AddressSpace, metadata: &mut Metadata) -> Option<()> {
+        metadata.reserve(memory, LEAF_PAGES)
+    }
 }
 
 /// Memory for records, which is zero and is never given back.
@@ -128,14 +139,20 @@ pub(super) struct Metadata {
 impl Metadata {
     /// A record of some words. `None` without memory.
     pub(super) fn take(&mut self, memory: &mut impl AddressSpace, words: u64) -> Option<u64> {
+        self.reserve(memory, words)?;
+        let record = self.next;
+        self.next += words * WORD_BYTES;
+        Some(record)
+    }
+
+    /// Maps memory for a record of some words, if there is none. `None` without memory.
+    fn reserve(&mut self, memory: &mut impl AddressSpace, words: u64) -> Option<()> {
         let bytes = words * WORD_BYTES;
         if self.end - self.next < bytes {
             let chunk = memory.map(bytes.max(CHUNK_BYTES).next_multiple_of(PAGE_BYTES), PAGE_BYTES, Mapping::Plain);
             self.next = chunk.ok()?;
             self.end = self.next + bytes.max(CHUNK_BYTES).next_multiple_of(PAGE_BYTES);
         }
-        let record = self.next;
-        self.next += bytes;
-        Some(record)
+        Some(())
     }
 }

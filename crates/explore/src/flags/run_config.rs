@@ -124,20 +124,28 @@ impl RunConfig {
 
     /// The complete run configuration of a report. That of a design has the default policy.
     pub fn of_report<P: Described>(report: &SimReport<P>) -> RunConfig {
-        let policy = report.policy.of_modes();
+        let (touch, memory_policy) = (Some(report.touch.rule), report.memory_policy.rule);
+        RunConfig { touch, memory_policy, ..RunConfig::of(report.policy.of_modes()) }.on(&report.kernel)
+    }
+
+    /// A policy on the kernel that is simulated if no flag is about the kernel.
+    pub fn on_expected_kernel(policy: Policy) -> RunConfig {
+        RunConfig::of(policy).on(&expected_by(&policy))
+    }
+
+    /// The same with every setting of a kernel.
+    fn on(self, kernel: &KernelConfig) -> RunConfig {
         RunConfig {
-            policy,
-            touch: Some(report.touch.rule),
-            memory_policy: report.memory_policy.rule,
             base: None,
-            kernel_version: Some(report.kernel.rules.version),
-            thp: Some(report.kernel.thp.global),
-            mthp: RunConfig::unexpected_sizes(&policy, report.kernel.thp.sizes),
-            hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
-            memory_limit_bytes: report.kernel.memory_limit_bytes,
-            use_zero_page: Some(report.kernel.use_zero_page),
-            khugepaged: Some(report.kernel.khugepaged.work),
-            max_ptes_none: Some(report.kernel.khugepaged.max_ptes_none),
+            kernel_version: Some(kernel.rules.version),
+            thp: Some(kernel.thp.global),
+            mthp: RunConfig::unexpected_sizes(&self.policy, kernel.thp.sizes),
+            hugetlb_pool_pages: kernel.hugetlb_pool_pages,
+            memory_limit_bytes: kernel.memory_limit_bytes,
+            use_zero_page: Some(kernel.use_zero_page),
+            khugepaged: Some(kernel.khugepaged.work),
+            max_ptes_none: Some(kernel.khugepaged.max_ptes_none),
+            ..self
         }
     }
 

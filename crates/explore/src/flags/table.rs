@@ -261,13 +261,13 @@ fn zero_page() -> Flag {
 }
 
 fn khugepaged() -> Flag {
-    const WORDS: [&str; 2] = [KhugepagedWork::WORDS[0].0, KhugepagedWork::WORDS[1].0];
+    const WORDS: [&str; 3] = [KhugepagedWork::WORDS[0].0, KhugepagedWork::WORDS[1].0, KhugepagedWork::WORDS[2].0];
     Flag {
         name: "khugepaged",
         subject: Subject::Kernel,
         values: Values::Words(WORDS.to_vec()),
         default: None,
-        help: "Also predict RSS and huge pages at the end once khugepaged has scanned everything (settled)",
+        help: "Also predict RSS and huge pages at the end: once khugepaged has scanned everything (settled), or at most (bound)",
         access: Access::Beside {
             set: |config, word| {
                 config.khugepaged = Some(KhugepagedWork::from_word(word).ok_or_else(|| refuse(word, &WORDS))?);

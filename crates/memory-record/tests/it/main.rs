@@ -1,6 +1,7 @@
 //! Recordings of C programs that know what they did, in both ways of recording.
 
 mod arguments;
+mod attached;
 mod behaviour;
 mod calls;
 mod faults;

@@ -1,5 +1,6 @@
 //! Memory recordings, simulated, against the running kernel, naive models and measured figures.
 
+mod attach;
 mod ends;
 mod placement;
 mod sites;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, RegionPrediction, Setting, SiteUse, ThpPrctl, simulate};
+use hksim_memory_sim::{Detail, Family, RegionPrediction, Setting, SiteUse, simulate};
 use hksim_memory_trace::{
     Event, Footer, Frame, Header, MapOp, MappingKind, Op, Origin, SiteId, StackEnd, TouchKind, Writer,
 };
@@ -142,11 +142,8 @@ fn sum_of(regions: &[RegionPrediction], figure: impl Fn(&RegionPrediction) -> u6
 fn touches_belong_to_the_site_of_their_page_and_sums_are_totals() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.hkm");
-    let settings = [ThpMode::Never, ThpMode::Always].map(|mode| Setting {
-        kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
-        advise: Advise::Recorded,
-        thp_prctl: ThpPrctl::Recorded,
-    });
+    let settings = [ThpMode::Never, ThpMode::Always]
+        .map(|mode| Setting::recorded(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() }));
     for seed in 1..=10 {
         let expected = recording(&path, seed);
         let result = simulate(Family::open(&path).expect("a recording"), &settings, Detail::Figures).expect("a result");

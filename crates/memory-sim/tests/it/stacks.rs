@@ -2,7 +2,7 @@
 //! faults of touching it upward and downward, under mode `always` and with folios of 64 KiB.
 
 use hksim_linux_mm::{KernelConfig, SizeMode, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, Prediction, Setting, StackPrediction, ThpPrctl, simulate};
+use hksim_memory_sim::{Detail, Family, Prediction, Setting, StackPrediction, simulate};
 use hksim_memory_trace::{Event, Footer, Header, MapOp, MappingKind, Op, Origin, SiteId, TouchKind, Writer};
 
 /// The end of a main stack with a fixed address.
@@ -49,7 +49,7 @@ fn predicted(ops: Vec<Op>, thp: ThpConfig, addresses_random: bool) -> Prediction
     }
     writer.finish(&Footer::default()).expect("a file");
     let kernel = KernelConfig { thp, ..KernelConfig::default() };
-    let setting = Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded };
+    let setting = Setting::recorded(kernel);
     let result = simulate(Family::open(&path).expect("a recording"), &[setting], Detail::Figures).expect("a result");
     assert!(result.traps_outside.is_empty() && result.traps_recorded == 0);
     result.predictions.into_iter().next().expect("a prediction")

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::Command;
 
 use crate::support::{Named, NamedStack, add_sites, named_stack, random_events, random_sites, write, write_with_sites};
-use hksim_memory_trace::{Frame, Module, Op, Origin, TouchKind};
+use hksim_memory_trace::{Frame, MapOp, Module, Op, Origin, TouchKind};
 use serde_json::{Value, json};
 
 const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/hksim/hkm.py");
@@ -27,6 +27,18 @@ fn python() -> Option<String> {
     }
 }
 
+/// The fields of a mapping.
+fn mapping(map: &MapOp, name: Option<&str>) -> Value {
+    let origin = match map.origin {
+        Origin::Mmap => "mmap",
+        Origin::Brk => "brk",
+        Origin::Exec => "exec",
+        Origin::Kernel => "kernel",
+    };
+    json!({"pages": [map.pages.start, map.pages.end], "kind": map.kind, "origin": origin, "hint_page": map.hint_page,
+           "protection": map.protection, "flags": map.flags, "name": name})
+}
+
 /// The event as the Python reader names it.
 fn expected((event, name): &Named) -> Value {
     let pages = |pages: &Range<u64>| json!([pages.start, pages.end]);
@@ -34,18 +46,14 @@ fn expected((event, name): &Named) -> Value {
         Op::Touch { page, kind: TouchKind::Read } => ("read", json!({"page": page})),
         Op::Touch { page, kind: TouchKind::Write } => ("write", json!({"page": page})),
         Op::Touch { page, kind: TouchKind::Unknown } => ("touch", json!({"page": page})),
-        Op::Map(map) => {
-            let origin = match map.origin {
-                Origin::Mmap => "mmap",
-                Origin::Brk => "brk",
-                Origin::Exec => "exec",
-                Origin::Kernel => "kernel",
-            };
-            (
-                "map",
-                json!({"pages": pages(&map.pages), "kind": map.kind, "origin": origin, "hint_page": map.hint_page,
-                       "protection": map.protection, "flags": map.flags, "name": name}),
-            )
+        Op::Map(map) => ("map", mapping(map, name.as_deref())),
+        Op::MappingAtStart(start) => {
+            let mut fields = mapping(&start.map, name.as_deref());
+            fields["traits"] = json!(start.traits.0);
+            ("mapping_at_start", fields)
+        }
+        Op::PagesAtStart(start) => {
+            ("pages_at_start", json!({"pages": pages(&start.pages), "state": start.state.name()}))
         }
         Op::Unmap(range) => ("unmap", json!({"pages": pages(range)})),
         Op::Remap { old, new, flags } => ("remap", json!({"old": pages(old), "new": pages(new), "flags": flags})),

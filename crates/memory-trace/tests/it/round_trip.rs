@@ -5,8 +5,9 @@ use std::path::Path;
 
 use crate::support::{Named, OP_KINDS, footer, random_events, read, write};
 use hksim_memory_trace::{
-    Cut, Event, Footer, Header, MapOp, MappingKind, MemoryTraceError, Op, Origin, Reader, SiteId, TouchKind, Verified,
-    Writer, anonymise, cut, repair, summarise, verify,
+    Beginning, Cut, Event, Footer, Header, MapOp, MappingAtStart, MappingKind, MappingTraits, MemoryTraceError, Op,
+    Origin, PageAtStart, PagesAtStart, Reader, SiteId, TouchKind, Verified, Writer, anonymise, cut, repair, summarise,
+    verify,
 };
 
 fn number_from(variable: &str, default: u64) -> u64 {
@@ -55,6 +56,8 @@ fn kind(op: &Op) -> u8 {
         Op::Fork { .. } => 12,
         Op::ChildEnded { .. } => 13,
         Op::Lost { .. } => 14,
+        Op::MappingAtStart(_) => 15,
+        Op::PagesAtStart(_) => 16,
     }
 }
 
@@ -175,11 +178,12 @@ fn totals_are_counted() {
     write(&path, &events);
     let summary = summarise(&path).expect("the file");
     let of = |wanted: u8| events.iter().filter(|(event, _)| kind(&event.op) == wanted).count() as u64;
-    assert_eq!(summary.events, 5_000);
+    // What a recording begins with is no event.
+    assert_eq!(summary.events + of(15) + of(16), 5_000);
     assert_eq!(summary.touches.values().sum::<u64>(), of(0));
     let calls: u64 = (1..=11).map(of).sum();
     assert_eq!((summary.calls.values().sum::<u64>(), summary.forks), (calls, of(12)));
-    let own = events.iter().filter(|(event, _)| ![13, 14].contains(&kind(&event.op)));
+    let own = events.iter().filter(|(event, _)| ![13, 14, 15, 16].contains(&kind(&event.op)));
     assert_eq!(summary.threads, own.map(|(event, _)| event.thread).collect::<BTreeSet<_>>().len() as u64);
     assert_eq!(summary.duration_ns, events[4_999].0.time_ns);
 }
@@ -206,4 +210,36 @@ fn a_repaired_recording_is_sound() {
     std::fs::write(&damaged, [&bytes[..], b"more"].concat()).expect("a file");
     let verified = verify(&damaged).expect("a recording");
     assert!(verified.damage.is_some_and(|damage| damage.starts_with("4 bytes follow")));
+}
+
+#[test]
+fn a_recording_that_begins_in_the_middle_is_of_version_3() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.hkm");
+    let beginning = Beginning::Attached { stopped_ns: 1_234_567 };
+    for stack_depth in [None, Some(8)] {
+        let header = Header { beginning, stack_depth, ..Header::example(&["app"]) };
+        let pages = PagesAtStart { pages: 5..9, state: PageAtStart::Huge };
+        let mapping = MapOp {
+            pages: 5..20,
+            hint_page: 0,
+            kind: MappingKind::Anonymous,
+            origin: Origin::Mmap,
+            protection: 3,
+            flags: 0x22,
+            name: None,
+        };
+        let mapping = MappingAtStart { map: mapping, traits: MappingTraits::HUGE_PAGE.with(MappingTraits::ACCOUNTED) };
+        let mut writer = Writer::create(&path, &header).expect("a file");
+        for op in [Op::MappingAtStart(Box::new(mapping)), Op::PagesAtStart(pages), Op::Unmap(5..20)] {
+            writer.push(Event { time_ns: 0, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
+        }
+        writer.finish(&footer()).expect("the end");
+        assert_eq!(std::fs::read(&path).expect("the file")[8..12], [3, 0, 0, 0]);
+        assert_eq!(Reader::open(&path).expect("a recording").header(), &header);
+        let summary = summarise(&path).expect("a recording");
+        let start = summary.at_start.expect("a start");
+        assert_eq!((summary.events, start.mappings, start.resident_bytes, start.huge_bytes), (1, 1, 4 << 12, 4 << 12));
+        assert_eq!(summary.calls.keys().collect::<Vec<_>>(), [&"munmap"], "the start is no call");
+    }
 }

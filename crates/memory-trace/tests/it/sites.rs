@@ -90,7 +90,7 @@ fn recordings_without_call_stacks_are_of_version_1() {
     let mut writer = Writer::create(&with_sites, &Header::example(&["app", "--flag"])).expect("a file");
     for (event, name) in &events {
         let mut event = event.clone();
-        if let (hksim_memory_trace::Op::Map(map), Some(name)) = (&mut event.op, name) {
+        if let (Some(map), Some(name)) = (event.op.mapping_mut(), name) {
             map.name = Some(writer.name(name));
         }
         event.site = writer.site_of(&sites, event.site);

@@ -10,8 +10,6 @@ mod places;
 mod redirect;
 mod target;
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +20,6 @@ use crate::control::{Control, EndReason};
 use crate::ended::EndedProcesses;
 use crate::epoch::{ClockReads, Epochs};
 use crate::error::RecordError;
-use crate::event_log::{LOG_SUFFIX, SESSION_FILE};
 use crate::output;
 use crate::report::{Attachment, RecordReport};
 use crate::run::{EndOf, EndingSignals, WatchDecision};
@@ -64,7 +61,7 @@ pub fn attach_watched(
         return Err(refused("accesses are recorded only from a program's start"));
     }
     let target = Target::check(pid)?;
-    if is_recorded(pid) {
+    if Control::of_process(pid).is_ok_and(|control| control.is_held()) {
         return Err(refused("another hksim record is recording it"));
     }
     let end = EndOf::process(pid).ok_or_else(|| refused("the kernel has no pidfds (before Linux 5.3)"))?;
@@ -85,8 +82,8 @@ pub fn attach_watched(
         stack_depth: options.stack_depth,
         clock: options.clock_reads(),
     })?;
-    let recorded = record(options, &target, &plan, &place, object.as_ref(), &mut session, &end, show);
-    match recorded {
+    let recorder = Recorder { options, target: &target, plan: &plan, place: &place, object: object.as_ref() };
+    match recorder.record(&mut session, &end, show) {
         Ok((attachment, begun, recorded_s)) => {
             let selection = Selection { programs: options.programs.clone(), in_valgrind: false };
             let started = Err(UNOBSERVED.to_string());
@@ -105,45 +102,55 @@ pub fn attach_watched(
 
 type Recorded = (Attachment, crate::background::StartedConversions, f64);
 
-/// Lets the process record until the end of the recording.
-#[expect(clippy::too_many_arguments, reason = "the parts of one recording, which live together")]
-fn record(
-    options: &Options,
-    target: &Target,
-    plan: &Plan<'_>,
-    place: &SessionPlace,
-    object: Option<&PlacedObject>,
-    session: &mut Session,
-    end: &EndOf,
-    show: &mut dyn FnMut(&Progress),
-) -> Result<Recorded, RecordError> {
-    let refused = |why: &str| RecordError::CannotAttach { pid: target.pid, why: why.to_string() };
-    session.control.limit_to(&options.programs)?;
-    session.control.hold()?;
-    session.set_root(target.inside_pid)?;
-    let there = place.there(&session.logs_dir).ok_or_else(|| refused("the path of its log is too long"))?;
-    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
-    let children = Children::begin(&session.logs_dir);
-    let signals = EndingSignals::begin();
-    let began = Instant::now();
-    let redirection = plan.redirect(object.map(|object| object.there.as_path()), &there)?;
-    let waited = wait_for_call(&redirection, end, &signals, options.duration).inspect_err(|_| redirection.cancel());
-    waited.map_err(|why| refused(&why))?;
-    let begun_s = began.elapsed().as_secs_f64();
-    let ahead = BackgroundConverter::begin(&session.dir, &session.info.output);
-    let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, target.inside_pid, ahead.known()));
-    let result = watch(session, options, end, &signals, show);
-    let restored = has_left(&redirection);
-    if let Some(children) = children {
-        children.end();
+/// What is needed to begin the recording of a process.
+struct Recorder<'a> {
+    options: &'a Options,
+    target: &'a Target,
+    plan: &'a Plan<'a>,
+    place: &'a SessionPlace,
+    /// `None` if the process has the object from an earlier recording.
+    object: Option<&'a PlacedObject>,
+}
+
+impl Recorder<'_> {
+    /// Lets the process record until the end of the recording.
+    fn record(
+        &self,
+        session: &mut Session,
+        end: &EndOf,
+        show: &mut dyn FnMut(&Progress),
+    ) -> Result<Recorded, RecordError> {
+        let (options, pid) = (self.options, self.target.pid);
+        let refused = |why: &str| RecordError::CannotAttach { pid, why: why.to_string() };
+        session.control.limit_to(&options.programs)?;
+        session.control.hold()?;
+        session.set_root(self.target.inside_pid)?;
+        let there = self.place.there(&session.logs_dir).ok_or_else(|| refused("the path of its log is too long"))?;
+        let is_coarse = options.clock_reads() != ClockReads::Every;
+        let epochs = is_coarse.then(|| Epochs::begin(&session.logs_dir)).transpose()?;
+        let children = Children::begin(&session.logs_dir);
+        let signals = EndingSignals::begin();
+        let began = Instant::now();
+        let redirection = self.plan.redirect(self.object.map(|object| object.there.as_path()), &there)?;
+        let waited = wait_for_call(&redirection, end, &signals, options.duration);
+        waited.inspect_err(|_| redirection.cancel()).map_err(|why| refused(&why))?;
+        let begun_s = began.elapsed().as_secs_f64();
+        let ahead = BackgroundConverter::begin(&session.dir, &session.info.output);
+        let ended =
+            ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, self.target.inside_pid, ahead.known()));
+        let result = watch(session, options, end, &signals, show);
+        let restored = has_left(&redirection);
+        if let Some(children) = children {
+            children.end();
+        }
+        if let Some(ended) = ended {
+            ended.end();
+        }
+        let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
+        drop(epochs);
+        result?;
+        Ok((Attachment { pid, begun_s, restored }, begun, began.elapsed().as_secs_f64() - begun_s))
     }
-    if let Some(ended) = ended {
-        ended.end();
-    }
-    let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
-    drop(epochs);
-    result?;
-    Ok((Attachment { pid: target.pid, begun_s, restored }, begun, began.elapsed().as_secs_f64() - begun_s))
 }
 
 /// Waits until the process has begun to record.
@@ -207,19 +214,4 @@ fn has_left(redirection: &Redirection<'_>) -> bool {
         }
     }
     false
-}
-
-/// Whether a recorder that attached to the process still runs: it holds a lock on the session of the process's log.
-fn is_recorded(pid: u32) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let logs = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
-    logs.filter(|path| path.ends_with(LOG_SUFFIX)).any(|path| {
-        let Some(folder) = Path::new(path).parent() else {
-            return false;
-        };
-        let inside = format!("/proc/{pid}/root{}", folder.join(SESSION_FILE).display());
-        File::open(inside).is_ok_and(|page| {
-            page.metadata().is_ok_and(|data| data.is_file() && data.nlink() > 0) && Control::is_held(&page)
-        })
-    })
 }

@@ -21,6 +21,8 @@ use crate::support::{compile, events, have, scratch};
 
 /// Longest time to wait for a process on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a recorder of its own says when its recording has begun.
+const BEGUN: &str = "the recording has begun";
 /// Blocks that the program allocates before it is recorded.
 const OLD_BLOCKS: u64 = 64;
 
@@ -100,12 +102,15 @@ impl Program {
 }
 
 /// A recording of a running process, in a thread of this test.
-struct Recording(JoinHandle<Result<RecordReport, RecordError>>);
+struct Recording {
+    pid: u32,
+    recording: JoinHandle<Result<RecordReport, RecordError>>,
+}
 
 impl Recording {
     /// Returns when the process records.
-    fn begin(dir: &Path, program: &Program, options: Options) -> Self {
-        let (options, pid) = (Options { output: dir.join("app.hkt"), ..options }, program.pid());
+    fn begin(dir: &Path, pid: u32, options: Options) -> Self {
+        let options = Options { output: dir.join("app.hkt"), ..options };
         let (begun, has_begun) = channel();
         let recording = spawn(move || {
             attach_watched(&options, pid, &mut |_| {
@@ -114,14 +119,14 @@ impl Recording {
         });
         // An error of the recorder closes the channel; it is reported at the end.
         let _ = has_begun.recv_timeout(TIMEOUT);
-        Self(recording)
+        Self { pid, recording }
     }
 
-    fn end(self, program: &Program) -> RecordReport {
-        if let Ok(control) = Control::of_process(program.pid()) {
+    fn end(self) -> RecordReport {
+        if let Ok(control) = Control::of_process(self.pid) {
             control.end(EndReason::Request).expect("the session");
         }
-        self.0.join().expect("no panic").unwrap_or_else(|why| panic!("{why}"))
+        self.recording.join().expect("no panic").unwrap_or_else(|why| panic!("{why}"))
     }
 }
 
@@ -168,13 +173,13 @@ fn all_calls_from_the_beginning_on_are_recorded() {
         let dir = scratch();
         let mut program = Program::start(dir.path(), flags);
         let before = program.slots();
-        let recording = Recording::begin(dir.path(), &program, Options::default());
+        let recording = Recording::begin(dir.path(), program.pid(), Options::default());
         program.ask("n 700");
         program.ask("w");
         program.ask("t 3");
         program.ask("p 50");
         program.ask("o 64");
-        let report = recording.end(&program);
+        let report = recording.end();
         assert_eq!(program.ask("g"), before, "{flags:?}: all slots are as before");
         let trace = &report.traces[0];
         let events = events(trace);
@@ -202,11 +207,11 @@ fn all_calls_from_the_beginning_on_are_recorded() {
 fn forked_children_are_recorded() {
     let dir = scratch();
     let mut program = Program::start(dir.path(), &[]);
-    let recording = Recording::begin(dir.path(), &program, Options::default());
+    let recording = Recording::begin(dir.path(), program.pid(), Options::default());
     for _ in 0..3 {
         program.ask("f 200");
     }
-    let report = recording.end(&program);
+    let report = recording.end();
     program.end();
     let children: Vec<_> = report.traces.iter().filter(|trace| trace.forked).collect();
     assert_eq!(children.len(), 3);
@@ -221,9 +226,10 @@ fn call_sites_are_recorded_twice() {
     let mut program = Program::start(dir.path(), &[]);
     program.ask("n 100");
     for _ in 0..2 {
-        let recording = Recording::begin(dir.path(), &program, Options { stack_depth: Some(8), ..Options::default() });
+        let recording =
+            Recording::begin(dir.path(), program.pid(), Options { stack_depth: Some(8), ..Options::default() });
         program.ask("w");
-        let report = recording.end(&program);
+        let report = recording.end();
         let events = events(&report.traces[0]);
         let of_work = |event: &&Event| matches!(event.op, Op::Alloc { size: 1077, .. });
         let reader = TraceReader::open(&report.traces[0].path).expect("a trace");
@@ -245,10 +251,10 @@ fn many_recordings_leave_nothing() {
     let (descriptors, threads) = (program.descriptors(), program.status("Threads"));
     let mut resident = Vec::new();
     for round in 0..20 * scale().min(10) {
-        let recording = Recording::begin(dir.path(), &program, Options::default());
+        let recording = Recording::begin(dir.path(), program.pid(), Options::default());
         program.ask("t 2");
         program.ask("w");
-        let report = recording.end(&program);
+        let report = recording.end();
         let mut found = counted(&events(&report.traces[0]));
         found.retain(|call, _| of_rounds(1).contains_key(call));
         assert_eq!(found, of_rounds(150), "round {round}");
@@ -292,13 +298,11 @@ fn a_program_leaves_the_recording_of_a_dead_recorder() {
     let dir = scratch();
     let mut program = Program::start(dir.path(), &[]);
     let slots = program.slots();
-    let recorder = recorder_process(dir.path(), program.pid());
-    wait_until("it records", || program.has_log());
-    // The log is created before the slots are changed.
-    sleep(Duration::from_millis(500));
+    let mut recorder = recorder_process(dir.path(), program.pid());
+    let said = BufReader::new(recorder.stdout.take().expect("a pipe"));
+    assert!(said.lines().any(|line| line.expect("text").contains(BEGUN)), "it records");
     program.ask("n 300");
     program.ask("w");
-    let mut recorder = recorder;
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
     wait_until("it leaves", || !program.has_log());
@@ -310,9 +314,9 @@ fn a_program_leaves_the_recording_of_a_dead_recorder() {
     found.retain(|call, _| of_rounds(1).contains_key(call));
     assert_eq!(found, of_rounds(300));
     // The next recorder uses the object again.
-    let recording = Recording::begin(dir.path(), &program, Options::default());
+    let recording = Recording::begin(dir.path(), program.pid(), Options::default());
     program.ask("w");
-    assert_eq!(counted(&events(&recording.end(&program).traces[0]))[&("allocated", 1077)], 300);
+    assert_eq!(counted(&events(&recording.end().traces[0]))[&("allocated", 1077)], 300);
     program.end();
 }
 
@@ -322,7 +326,7 @@ fn recorder_process(dir: &Path, pid: u32) -> Child {
     let mut command = Command::new(test);
     command.args(["--exact", "attached::is_a_recorder", "--ignored", "--nocapture"]);
     command.env("HKSIM_TEST_ATTACH", format!("{pid} {}", dir.join("dead.hkt").display()));
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")
 }
 
 #[test]
@@ -331,7 +335,10 @@ fn is_a_recorder() {
     let Ok(what) = std::env::var("HKSIM_TEST_ATTACH") else { return };
     let (pid, output) = what.split_once(' ').expect("two words");
     let options = Options { output: output.into(), ..Options::default() };
-    attach_watched(&options, pid.parse().expect("a number"), &mut |_| {}).expect("a recording");
+    // Only the first time: nobody reads the rest.
+    let mut begun = Some(BEGUN);
+    let show = &mut |_: &_| begun.take().into_iter().for_each(|begun| println!("{begun}"));
+    attach_watched(&options, pid.parse().expect("a number"), show).expect("a recording");
 }
 
 #[test]
@@ -341,32 +348,22 @@ fn a_process_in_other_namespaces_is_recorded() {
     if !have("unshare") || !have("mount") || unsafe { libc::geteuid() } != 0 {
         return println!("skipped: other namespaces need root");
     }
-    let program = compile(dir.path(), "attached", &[]);
-    let script = format!("mount -t tmpfs none /tmp && exec {}", copied(&program).display());
+    // The program sees another /tmp.
+    let outside = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let program = compile(outside.path(), "attached", &[]);
+    let script = format!("mount -t tmpfs none /tmp && exec {}", program.display());
     let mut command = Command::new("unshare");
     let mut program = Program::of(command.args(["--pid", "--mount", "--fork", "--mount-proc", "sh", "-c", &script]));
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).expect("it runs");
     let inside: u32 = children.trim().parse().expect("one child");
     program.ask("n 100");
-    let options =
-        Options { output: dir.path().join("app.hkt"), duration: Some(Duration::from_secs(2)), ..Options::default() };
-    let recording = spawn(move || attach_watched(&options, inside, &mut |_| {}));
-    let maps = || fs::read_to_string(format!("/proc/{inside}/maps")).expect("it runs");
-    wait_until("it records", || maps().contains(".spool") || recording.is_finished());
-    sleep(Duration::from_millis(500));
+    let recording = Recording::begin(dir.path(), inside, Options::default());
     program.ask("w");
-    let report = recording.join().expect("no panic").unwrap_or_else(|why| panic!("{why}"));
+    let report = recording.end();
     assert_eq!(counted(&events(&report.traces[0]))[&("allocated", 1077)], 100);
     let left: Vec<_> = fs::read_dir(format!("/proc/{inside}/root/tmp")).expect("its files").flatten().collect();
     assert!(left.iter().all(|entry| entry.file_name().to_string_lossy().starts_with("hksim-record-")), "{left:?}");
     program.end();
-}
-
-/// A copy of a file outside /tmp.
-fn copied(program: &Path) -> PathBuf {
-    let to = Path::new("/var/tmp").join(format!("hksim-attached-{}", std::process::id()));
-    fs::copy(program, &to).expect("a copy");
-    to
 }
 
 #[test]
@@ -397,8 +394,8 @@ fn what_cannot_be_recorded_says_why() {
     assert!(why(program.pid()).contains("is stopped"));
     let _ = Command::new("kill").args(["-CONT", &program.pid().to_string()]).status();
     program.ask("n 1");
-    let recording = Recording::begin(dir.path(), &program, Options::default());
+    let recording = Recording::begin(dir.path(), program.pid(), Options::default());
     assert!(why(program.pid()).contains("another hksim record"), "{}", why(program.pid()));
-    recording.end(&program);
+    recording.end();
     program.end();
 }

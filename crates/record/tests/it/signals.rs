@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hksim_record::{Exit, Options, RecordError, record, recover};
+use hksim_testkit::Random;
 
 use crate::support::{compile, logs_in, read, scratch};
 
@@ -117,13 +118,7 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
 /// Damages copies of the session randomly. Each copy must be recovered, or be refused with a reason and kept.
 fn damaged_sessions_are_refused_or_read(session: &Path) {
     let seed = 0x5eed_0002_u64;
-    let mut random = seed;
-    let mut draw = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
+    let mut random = Random::new(seed);
     for round in 0..12 {
         let copy = scratch();
         let copied = Command::new("cp").arg("-a").arg(session.join(".")).arg(copy.path()).status();
@@ -132,13 +127,13 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
         let mut bytes = fs::read(&log).expect("its log");
         // Most damage is in the control page and the buffer's header, where it has the most effect.
         for _ in 0..4 {
-            let end = if draw() % 4 == 0 { bytes.len() } else { (256 << 10) + 64 };
-            let at = draw() as usize % end;
-            let at = if draw() % 2 == 0 { at } else { (256 << 10) + at % 40 };
-            bytes[at] ^= draw() as u8;
+            let end = if random.per_mille(250) { bytes.len() } else { (256 << 10) + 64 };
+            let at = random.below(end as u64) as usize;
+            let at = if random.per_mille(500) { at } else { (256 << 10) + at % 40 };
+            bytes[at] ^= random.bits() as u8;
         }
         if round % 3 == 0 {
-            bytes.truncate(draw() as usize % bytes.len());
+            bytes.truncate(random.below(bytes.len() as u64) as usize);
         }
         fs::write(&log, bytes).expect("the damage");
         if let Err(why) = recover(copy.path()) {

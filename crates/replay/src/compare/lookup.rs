@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::Found;
 use super::settings::Settings;
-use crate::Target;
+use crate::{Target, library};
 
 /// A word names no allocator.
 #[derive(Debug, Error)]
@@ -106,7 +106,7 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     let meant = meaning(name).unwrap_or(name);
     match KNOWN.iter().find(|known| known.name == meant) {
         Some(known) => Ok(installed(known, &folders(), &known.settings.variables(settings)?)),
-        None => library(name, settings),
+        None => by_path(name, settings),
     }
 }
 
@@ -135,7 +135,7 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.contains(".so")
 }
 
-fn library(word: &str, settings: &str) -> Result<Found, LookupError> {
+fn by_path(word: &str, settings: &str) -> Result<Found, LookupError> {
     if !is_path(word) {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         let question = nearest::question(word, names.iter().copied().chain(["glibc", "native"]));
@@ -146,8 +146,22 @@ fn library(word: &str, settings: &str) -> Result<Found, LookupError> {
     if !path.is_file() {
         return Err(LookupError::OtherFile(word.to_string()));
     }
-    let variables = Settings::Variables("").variables(settings)?;
+    let variables = variables(&path, settings)?;
     Ok(Found::Here(Target::Malloc { preload: Some(path), variables }))
+}
+
+/// The variables for settings of a library. Those without capitals are settings of the known allocator that it is; others are
+/// names of variables.
+fn variables(file: &Path, settings: &str) -> Result<Vec<(String, String)>, LookupError> {
+    let allocator = library::library(file).map(|library| library.allocator);
+    let known = KNOWN.iter().find(|known| Some(known.name) == allocator);
+    let is_own = |setting: &&str| {
+        let key = setting.split('=').next().unwrap_or_default();
+        known.is_some() && !key.contains(|letter: char| letter.is_ascii_uppercase())
+    };
+    let (own, others): (Vec<&str>, Vec<&str>) = settings.split('+').partition(is_own);
+    let own = known.map_or(Ok(Vec::new()), |known| known.settings.variables(&own.join("+")))?;
+    Ok([own, Settings::Variables("").variables(&others.join("+"))?].concat())
 }
 
 fn installed(known: &Known, folders: &[PathBuf], variables: &[(String, String)]) -> Found {

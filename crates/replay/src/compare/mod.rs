@@ -134,6 +134,8 @@ pub enum Outcome {
     Skipped,
     /// It crashed.
     Failed,
+    /// Its pages were predicted, and its times are not known.
+    Predicted,
 }
 
 /// The figures of an allocator; those that could not be measured are null.
@@ -143,9 +145,10 @@ pub struct Figures {
     pub faults: Option<Spread<u64>>,
     /// Page-fault exceptions of the window.
     pub traps: Option<Spread<u64>>,
-    /// Peak resident bytes.
+    /// Peak resident bytes: their growth since the first call, and the anonymous bytes that the allocator took before it more
+    /// than the one that took the fewest.
     pub rss_bytes_peak: Option<Spread<u64>>,
-    /// Resident bytes at the end.
+    /// Resident bytes at the end, likewise.
     pub rss_bytes_end: Option<Spread<u64>>,
     /// Peak page-table memory.
     pub page_table_bytes_peak: Option<Spread<u64>>,
@@ -250,6 +253,8 @@ pub fn compare(allocators: &[Allocator], plan: &Plan<'_>, done: &dyn Fn()) -> Re
     let in_timed_rounds = Run { round: rounds as usize, allocator: "timed rounds", environment: &environment };
     runs.extend((!runs.is_empty()).then_some(in_timed_rounds));
     let surroundings = Surroundings::of(&runs);
+    drop(runs);
+    contestant::count_from_one_start(&mut contestants);
     let rows = contestants.into_iter().map(|contestant| contestant.row(&live)).collect();
     Ok(Comparison { rows, rounds, method, surroundings })
 }

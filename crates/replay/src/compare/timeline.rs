@@ -20,7 +20,7 @@ pub struct Sample {
     pub mark: Option<String>,
     /// Requested bytes of live objects.
     pub live_bytes: u64,
-    /// Resident bytes, the median of the runs.
+    /// Resident bytes, the median of the runs, counted as those of [`Figures`](super::Figures).
     pub rss_bytes: Option<u64>,
 }
 

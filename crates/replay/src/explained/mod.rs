@@ -25,7 +25,8 @@ use crate::spec::{HugePages, ReplaySpec, Run};
 /// Replays a trace on a `malloc`, in trace order, and passes every record to `each`.
 ///
 /// # Errors
-/// The run cannot start, the allocator is not a `malloc`, or the kernel permits no record of page faults.
+/// The run cannot start, or the allocator is not a `malloc`; [`ReplayError::Refused`] if the kernel permits no record of page
+/// faults.
 pub fn explain(
     spec: &ReplaySpec,
     huge: HugePages,

@@ -101,14 +101,13 @@ pub(super) struct Ended {
 
 impl Recorder {
     /// A recorder of the calling thread, which writes to `out`. It never ends, because library threads may use it.
-    pub(super) fn open(out: OwnedFd, huge: HugePages) -> io::Result<Recorder> {
+    pub(super) fn open(out: OwnedFd, huge: HugePages, samples: TrapSamples) -> io::Result<Recorder> {
         let maps = Maps::read()?;
         let sizes = match PageMap::open() {
             Ok(map) if environment::folio_pages().is_empty() => Sizes::BaseAndHuge(map),
             Ok(map) => Sizes::Folios(map),
             Err(_) => Sizes::Unknown,
         };
-        let samples = TrapSamples::open()?;
         let state = State {
             out,
             buffer: Resident::zeroed(BUFFER_WORDS)?,

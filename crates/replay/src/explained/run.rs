@@ -4,6 +4,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use hksim_engine::{Driver, Heaps, Live, TouchRule};
+use hksim_linux_probe::trap_samples::TrapSamples;
 use hksim_linux_probe::traps::Mode;
 use hksim_policy::PAGE_BYTES;
 use hksim_trace::event::{AllocCall, Event, ReallocCall, ThreadId};
@@ -68,9 +69,10 @@ impl ExplainedRun<'_> {
                 return Err(ChildError::system("switch huge pages off")(std::io::Error::last_os_error()));
             }
         }
-        let failed = ChildError::system("record page faults (kernel.perf_event_paranoid must be 2 or less)");
         let out = channel.duplicate().map_err(ChildError::system("duplicate the channel"))?;
-        let recorder = Recorder::open(out, self.huge).map_err(failed)?;
+        let samples = TrapSamples::open().map_err(ChildError::NoTraps)?;
+        let failed = ChildError::system("record page faults");
+        let recorder = Recorder::open(out, self.huge, samples).map_err(failed)?;
         let malloc = RecordedMalloc { recorder, pages_max: recorder.capacity().max(1) };
         let heap = Driver::with_tables(malloc, tables(trace), self.touch).counting_scattered();
         let mut memory = ProcessMemory::open(None).map_err(ChildError::system("read /proc/self"))?;

@@ -1,4 +1,4 @@
-//! Installs by reason or class, as bars.
+//! Installs by reason, class or function, as bars.
 
 use crate::error::{Context, Result};
 use hksim_results::explain::Part;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::head::Head;
-use super::labels::label_width;
+use super::labels::{label_width, shortened};
 use super::medium::Medium;
 use super::scatter::drawing;
 use super::sketch::Sketch;
@@ -28,26 +28,44 @@ const GAP: i32 = 8;
 /// Installs by reason; `None` if the result has no installs.
 ///
 /// # Errors
-/// Drawing fails.
+/// The reasons are damaged, or drawing fails.
 pub fn reasons(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
-    let by_reason = subject.result["installs"]["by_reason"].as_object();
+    const TITLE: &str = "installs by reason";
+    let Some(by_reason) = subject.result["installs"]["by_reason"].as_object() else {
+        // Only `by` has the reasons of an explained replay.
+        return by_key(subject, medium, "reason", TITLE);
+    };
     let named = |(name, value): (&String, &Value)| Some((name.replace('_', " "), value.as_u64()?));
-    bars(subject.rank(), medium, "installs by reason", by_reason.into_iter().flatten().filter_map(named).collect())
+    bars(subject.rank(), medium, TITLE, by_reason.into_iter().filter_map(named).collect())
 }
 
 /// Installs by size class; `None` if the result is no explanation.
 ///
 /// # Errors
-/// The classes are damaged.
+/// The classes are damaged, or drawing fails.
 pub fn classes(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
-    let classes = subject.result["by"].get("class").map(Vec::<Part>::deserialize).transpose();
-    let classes = classes.context("`by.class` is damaged")?.unwrap_or_default();
-    bars(
-        subject.rank(),
-        medium,
-        "installs by size class (bytes of its blocks)",
-        classes.into_iter().map(|part| (part.name, part.installs)).collect(),
-    )
+    let title = match subject.result.get("allocator") {
+        Some(_) => "installs by size class (bytes of the requests)",
+        None => "installs by size class (bytes of its blocks)",
+    };
+    by_key(subject, medium, "class", title)
+}
+
+/// Installs by function of the library; `None` if the result is not of an explained replay.
+///
+/// # Errors
+/// The functions are damaged, or drawing fails.
+pub fn functions(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
+    by_key(subject, medium, "function", "installs by function of the library")
+}
+
+/// Installs by a key of an explanation; `None` if the result does not have the key.
+fn by_key(subject: &Subject<'_>, medium: Medium, key: &str, title: &'static str) -> Result<Option<Sketch<'static>>> {
+    let parts = subject.result["by"].get(key).map(Vec::<Part>::deserialize).transpose();
+    let parts = parts.with_context(|| format!("`by.{key}` is damaged"))?.unwrap_or_default();
+    // Words of results have underscores; names of the program stay as they are.
+    let name = |name: String| if key == "reason" { name.replace('_', " ") } else { name };
+    bars(subject.rank(), medium, title, parts.into_iter().map(|part| (name(part.name), part.installs)).collect())
 }
 
 fn bars(
@@ -59,6 +77,7 @@ fn bars(
     parts.retain(|&(_, installs)| installs > 0);
     parts.sort_by_key(|&(_, installs)| std::cmp::Reverse(installs));
     let total: u64 = parts.iter().map(|&(_, installs)| installs).sum();
+    let width = medium.width() as i32;
     if parts.is_empty() {
         return Ok(None);
     }
@@ -66,12 +85,12 @@ fn bars(
     if !rest.is_empty() {
         parts.push((format!("{} more", rest.len()), rest.iter().map(|&(_, installs)| installs).sum()));
     }
+    parts.iter_mut().for_each(|(name, _)| *name = shortened(name, SMALL_PX, width - 2 * MARGIN));
     let most = parts.iter().map(|&(_, installs)| installs).max().unwrap_or(1).max(1);
     let figure = |installs: u64| format!("{} ({})", count(installs), percent(installs, total));
     let widest = |labels: &mut dyn Iterator<Item = i32>| labels.max().unwrap_or(0);
     let names = widest(&mut parts.iter().map(|(name, _)| label_width(name, SMALL_PX)));
     let figures = widest(&mut parts.iter().map(|&(_, installs)| label_width(&figure(installs), SMALL_PX)));
-    let width = medium.width() as i32;
     let beside = width - 2 * MARGIN - names - figures - 2 * GAP;
     // Names go above bars that would be too short beside them.
     let (left, above, longest) = if beside >= BAR_LENGTH_MIN {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::error::{Context, Result};
 
 use super::canvas::Area;
-use super::data::{Panel, Progress, Sample, Series};
+use super::data::{Cost, Panel, Progress, Sample, Series};
 use super::labels::label_width;
 use super::scatter::drawing;
 use super::sketch::Sketch;
@@ -165,7 +165,7 @@ fn line_of_trial(row: &trial::Row) -> Series {
 
 /// Allocators side by side: a group of bars for each figure, and below them residency over time.
 fn sketch(title: &str, figures: Vec<Bars>, lines: Vec<Series>, progress: Progress) -> Sketch<'static> {
-    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress };
+    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress, cost: Cost::Installs };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
     let key = timeline::key(WIDTH, &panel, Quantity::Rss);

@@ -1,6 +1,7 @@
 //! The data of charts: a JSON result, fresh or read from a file.
 
 use crate::error::{Context, Result};
+use hksim_cost_model::MedianRange;
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_sim::report;
 use hksim_trace::header::Origin;
@@ -22,6 +23,7 @@ struct Row {
     #[serde(flatten)]
     inputs: Inputs,
     installs: Installs,
+    time: Option<Time>,
     rss_bytes_peak: u64,
     floor_pages: u64,
     timeline: Vec<report::Sample>,
@@ -45,6 +47,12 @@ struct Trace {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Installs {
     pub total: u64,
+}
+
+/// The part of the time that is drawn.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Time {
+    ns_per_call: MedianRange,
 }
 
 /// A point in time.
@@ -71,6 +79,27 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// What the timelines run over.
     pub progress: Progress,
+    /// What peak residency is drawn against.
+    pub cost: Cost,
+}
+
+/// What a design's peak residency is drawn against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Installs.
+    Installs,
+    /// The time of a call, of the designs that have one.
+    Time,
+}
+
+impl Cost {
+    /// The figure, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cost::Installs => "installs",
+            Cost::Time => "time per call",
+        }
+    }
 }
 
 /// What a timeline runs over.
@@ -89,6 +118,8 @@ pub struct Series {
     pub label: String,
     /// Installs.
     pub installs: u64,
+    /// Predicted nanoseconds per call: the median.
+    pub ns_per_call: Option<f64>,
     /// Peak resident bytes.
     pub rss_bytes_peak: u64,
     /// Whether these designs are on the Pareto front.
@@ -106,7 +137,16 @@ impl Series {
     pub fn text(&self) -> String {
         let [installs, bytes] = [units::count(self.installs), units::bytes(self.rss_bytes_peak)];
         let name = if self.label.is_empty() { String::new() } else { format!("{}: ", self.label) };
-        format!("{name}{installs} installs, peak RSS {bytes}")
+        let time = self.ns_per_call.map_or(String::new(), |ns| format!("{ns:.1} ns per call, "));
+        format!("{name}{time}{installs} installs, peak RSS {bytes}")
+    }
+
+    /// What its peak residency is drawn against: at least 1 install, or nanoseconds per call; `None` without a time.
+    pub fn cost(&self, cost: Cost) -> Option<f64> {
+        match cost {
+            Cost::Installs => Some(self.installs.max(1) as f64),
+            Cost::Time => self.ns_per_call,
+        }
     }
 }
 
@@ -125,26 +165,30 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     } else {
         vec![Row::deserialize(result).context("neither a sweep nor a sim result")?]
     };
+    // Times are drawn if designs can be compared by them.
+    let has_times = rows.iter().filter(|row| row.time.is_some()).count() >= 2 && result.get("pareto_time").is_some();
+    let (cost, front) = if has_times { (Cost::Time, "pareto_time") } else { (Cost::Installs, "pareto") };
     let front: Vec<usize> =
-        if is_sweep { Vec::deserialize(&result["pareto"]).context("no `pareto`")? } else { vec![0] };
+        if is_sweep { Vec::deserialize(&result[front]).with_context(|| format!("no `{front}`"))? } else { vec![0] };
     let mut panels = Vec::new();
     let mut first = 0;
     while let Some(row) = rows.first() {
         let same = rows.iter().take_while(|other| other.trace == row.trace).count();
         let rest = rows.split_off(same);
-        panels.push(panel(&rows, |index| front.contains(&(first + index))));
+        panels.push(panel(&rows, cost, |index| front.contains(&(first + index))));
         first += same;
         rows = rest;
     }
     Ok(panels)
 }
 
-fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
+fn panel(rows: &[Row], cost: Cost, is_front: impl Fn(usize) -> bool) -> Panel {
     let configs: Vec<RunConfig> = rows.iter().filter_map(|row| row.inputs.config()).collect();
     let varied = varied(&configs);
     let series = rows.iter().enumerate().map(|(index, row)| Series {
         label: String::new(),
         installs: row.installs.total,
+        ns_per_call: row.time.map(|time| time.ns_per_call.median),
         rss_bytes_peak: row.rss_bytes_peak,
         is_front: is_front(index),
         timeline: row.timeline.iter().flat_map(points).collect(),
@@ -155,7 +199,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
     let floor_bytes = floor_pages.saturating_mul(hksim_policy::PAGE_BYTES);
     let series = grouped(series.collect(), &Names::of(&configs));
-    Panel { title, floor_bytes, series, progress: Progress::Time }
+    Panel { title, floor_bytes, series, progress: Progress::Time, cost }
 }
 
 /// Identifies a design: its policy, and what else varies. A program's touches may differ between traces.
@@ -168,8 +212,9 @@ fn design(config: &RunConfig, varied: &[&str]) -> String {
 pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, design) in designs.into_iter().enumerate() {
-        let figures = (design.installs, design.rss_bytes_peak, &design.timeline);
-        let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
+        let figures = |series: &Series| (series.installs, series.ns_per_call, series.rss_bytes_peak);
+        let is_twin = |twin: &Series| figures(twin) == figures(&design) && twin.timeline == design.timeline;
+        let twin = series.iter_mut().find(|(twin, _)| is_twin(twin));
         match twin {
             Some((twin, members)) => {
                 twin.designs.extend(design.designs);

@@ -1,4 +1,4 @@
-//! Designs side by side: installs against peak residency, and residency over time.
+//! Designs side by side: installs or time against peak residency, and residency over time.
 
 use crate::error::Result;
 
@@ -27,7 +27,14 @@ pub fn sketch(panels: &[Panel], medium: Medium) -> Option<Sketch<'_>> {
     let scatter = if is_single { 0 } else { SCATTER_HEIGHT };
     let caption = |panel: &Panel| match panel.series.as_slice() {
         [single] => single.text(),
-        _ => "filled: Pareto front of installs and peak RSS; line: designs above and right of it are dominated".into(),
+        _ => {
+            let figure = panel.cost.name();
+            let untimed = panel.series.iter().filter(|series| series.cost(panel.cost).is_none()).count();
+            let left_out = if untimed == 0 { String::new() } else { format!("; {untimed} without a time") };
+            format!(
+                "filled: Pareto front of {figure} and peak RSS; line: designs above and right of it are dominated{left_out}"
+            )
+        }
     };
     sketch_parts(panels, medium, caption, scatter, Quantity::Rss)
 }

@@ -20,10 +20,12 @@ pub enum Figure {
     Occupancy,
     /// Memory in huge pages over time (sweep, sim, explain)
     Huge,
-    /// Installs by reason (sim, explain)
+    /// Installs by reason (sim, explain, explain --on)
     Reasons,
-    /// Installs by size class (explain)
+    /// Installs by size class (explain, explain --on)
     Classes,
+    /// Installs by function of the library (explain --on)
+    Functions,
     /// TLB misses by number of entries (sim --tlb, of a trace with every access)
     Tlb,
     /// Times and memory of allocators side by side (compare, trial)
@@ -32,13 +34,14 @@ pub enum Figure {
 
 impl Figure {
     /// All figures, in the order of a report.
-    pub const ALL: [Figure; 8] = [
+    pub const ALL: [Figure; 9] = [
         Figure::Designs,
         Figure::Huge,
         Figure::PageMap,
         Figure::Occupancy,
         Figure::Reasons,
         Figure::Classes,
+        Figure::Functions,
         Figure::Tlb,
         Figure::Allocators,
     ];
@@ -52,6 +55,7 @@ impl Figure {
             Figure::Huge => "huge",
             Figure::Reasons => "reasons",
             Figure::Classes => "classes",
+            Figure::Functions => "functions",
             Figure::Tlb => "tlb",
             Figure::Allocators => "allocators",
         }
@@ -64,8 +68,9 @@ impl Figure {
             Figure::PageMap => "The state of every page over time (explain)",
             Figure::Occupancy => "Live bytes of each SuperSlab over time (explain)",
             Figure::Huge => "Memory in huge pages over time (sweep, sim, explain)",
-            Figure::Reasons => "Installs by reason (sim, explain)",
-            Figure::Classes => "Installs by size class (explain)",
+            Figure::Reasons => "Installs by reason (sim, explain, explain --on)",
+            Figure::Classes => "Installs by size class (explain, explain --on)",
+            Figure::Functions => "Installs by function of the library (explain --on)",
             Figure::Tlb => "TLB misses by number of entries (sim --tlb, of a trace with every access)",
             Figure::Allocators => "Times and memory of allocators side by side (compare, trial)",
         }
@@ -80,6 +85,7 @@ impl Figure {
             Figure::Huge => "Memory in huge pages",
             Figure::Reasons => "Installs by reason",
             Figure::Classes => "Installs by size class",
+            Figure::Functions => "Installs by function",
             Figure::Tlb => "TLB misses",
             Figure::Allocators => "Allocators side by side",
         }
@@ -89,6 +95,7 @@ impl Figure {
     pub fn of(subject: &Subject<'_>) -> Figure {
         match Kind::of("", subject.result) {
             Ok(Kind::Compare | Kind::Trial | Kind::Choice) => Figure::Allocators,
+            Ok(Kind::ExplainLibrary) => Figure::Reasons,
             _ => Figure::Designs,
         }
     }
@@ -105,6 +112,7 @@ impl Figure {
             Figure::Huge => Ok(huge::sketch(&subject.panels, medium)),
             Figure::Reasons => bars::reasons(subject, medium),
             Figure::Classes => bars::classes(subject, medium),
+            Figure::Functions => bars::functions(subject, medium),
             Figure::Tlb => miss_curves::sketch(subject, medium),
             Figure::Allocators => comparison::of_result(subject.result),
         }

@@ -1,12 +1,12 @@
 //! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
 
 use crate::error::{Context, Result};
-use hksim_memory_sim::{Advise, ThpPrctl};
+use hksim_memory_sim::{Advise, MadvFree, ThpPrctl};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Installs, Panel, Progress, Sample, Series, grouped};
+use super::data::{Cost, Installs, Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -20,6 +20,8 @@ struct Row {
     kernel: Value,
     advise: Advise,
     thp_prctl: ThpPrctl,
+    #[serde(default)]
+    madv_free: MadvFree,
     installs: Installs,
     rss_bytes_peak: u64,
     timeline: Vec<hksim_memory_sim::Sample>,
@@ -42,14 +44,24 @@ impl Row {
         let config = of_kernel(&self.kernel).context("`kernel` is damaged")?;
         let of_kernel = KERNEL_FLAGS.map(|flag| config.word(flag));
         let allocator = self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default();
-        let others = [self.advise.word(), self.thp_prctl.word().to_string()];
+        let others = [self.advise.word(), self.thp_prctl.word().to_string(), self.madv_free.word().to_string()];
         Ok(std::iter::once(allocator).chain(of_kernel).chain(others).collect())
     }
 }
 
 const KERNEL_FLAGS: [&str; 6] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none"];
-const FLAGS: [&str; 9] =
-    ["allocator", "kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "advise", "thp-prctl"];
+const FLAGS: [&str; 10] = [
+    "allocator",
+    "kernel",
+    "thp",
+    "mthp",
+    "zero-page",
+    "khugepaged",
+    "max-ptes-none",
+    "advise",
+    "thp-prctl",
+    "madv-free",
+];
 
 /// The panels of a `sweep` or `sim` result of memory recordings.
 ///
@@ -80,11 +92,12 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             at: point.time_ns,
             live_bytes: 0,
             rss_bytes: point.rss_bytes,
-            huge_bytes: point.huge_pages.saturating_mul(HUGE_PAGE_BYTES),
+            huge_bytes: point.huge_pages.saturating_mul(HUGE_PAGE_BYTES).saturating_add(point.hugetlb_bytes),
         };
         Series {
             label: String::new(),
             installs: row.installs.total,
+            ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
             is_front: is_front(index),
             timeline: row.timeline.iter().map(sample).collect(),
@@ -96,5 +109,5 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
     let series = grouped(designs, &Names::of_words(&FLAGS, words));
     let losses = |row: &Row| losses(row.recording.lost_events).map(|words| format!(" ({words})")).unwrap_or_default();
     let title = rows.first().map(|row| row.title().to_string() + &losses(row)).unwrap_or_default();
-    Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time })
+    Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time, cost: Cost::Installs })
 }

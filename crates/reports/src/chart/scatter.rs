@@ -1,4 +1,4 @@
-//! Installs against peak residency.
+//! Installs, or the time of a call, against peak residency.
 
 use crate::error::{ReportError, Result};
 use plotters::coord::combinators::{BindKeyPoints, LogCoord, WithKeyPoints};
@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::canvas::{Area, Canvas};
-use super::data::{Panel, Series};
+use super::data::{Cost, Panel, Series};
 use super::hits::Hit;
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
 use super::style::{
@@ -14,28 +14,32 @@ use super::style::{
 };
 use hksim_text::units::count;
 
-type Installs = WithKeyPoints<LogCoord<f64>>;
-type Plane = Cartesian2d<Installs, plotters::coord::types::RangedCoordf64>;
+type Costs = WithKeyPoints<LogCoord<f64>>;
+type Plane = Cartesian2d<Costs, plotters::coord::types::RangedCoordf64>;
 type Chart<'a, 'b> = ChartContext<'a, Canvas<'b>, Plane>;
 
 /// Draws the scatter of a panel. Returns the places of the points.
 pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     let (unit, unit_name) = byte_unit(rss_bytes_max(&panel.series).max(panel.floor_bytes));
-    let installs = installs_range(&panel.series);
-    let ticks = log_ticks(&installs, labels_along(area));
+    let costs = cost_range(panel);
+    let (desc, label): (_, fn(&f64) -> String) = match panel.cost {
+        Cost::Installs => ("page-table installs (log scale)", |installs| count(*installs as u64)),
+        Cost::Time => ("ns per call, predicted (log scale)", tick),
+    };
+    let ticks = log_ticks(&costs, labels_along(area));
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(24)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(installs.clone().log_scale().with_key_points(ticks), rss_range(panel, unit))
+        .build_cartesian_2d(costs.clone().log_scale().with_key_points(ticks), rss_range(panel, unit))
         .map_err(drawing)?;
     let mut mesh = chart.configure_mesh();
     plain(&mut mesh)
-        .x_desc("page-table installs (log scale)")
+        .x_desc(desc)
         .y_desc(format!("peak RSS ({unit_name})"))
         .x_labels(labels_along(area))
-        .x_label_formatter(&|installs| count(*installs as u64))
+        .x_label_formatter(&label)
         .y_label_formatter(&tick)
         .draw()
         .map_err(drawing)?;
@@ -43,19 +47,22 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     if panel.floor_bytes > 0 {
         floor_line(&mut chart, panel.floor_bytes as f64 / unit)?;
     }
-    front_line(&mut chart, &panel.series, unit)?;
-    points(&mut chart, &panel.series, unit)?;
+    front_line(&mut chart, panel, unit)?;
+    points(&mut chart, panel, unit)?;
     names(area, &chart, panel, unit)?;
-    let hit = |series: &Series| Hit::of(chart.plotting_area(), series, &[at(series, unit)]);
-    Ok(panel.series.iter().map(hit).collect())
+    let hit = |series| Some(Hit::of(chart.plotting_area(), series, &[at(series, panel.cost, unit)?]));
+    Ok(panel.series.iter().filter_map(hit).collect())
 }
 
-/// The range of the points with a margin on both sides; never empty.
-fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
-    let installs = || series.iter().map(|series| series.installs.max(1) as f64);
-    let low = installs().fold(f64::INFINITY, f64::min).min(1e18);
-    let high = installs().fold(1.0, f64::max);
-    low / 2.0..high * 3.0
+/// The range of the points with a margin on both sides; never empty. Times differ by less than counts.
+fn cost_range(panel: &Panel) -> std::ops::Range<f64> {
+    let costs = || panel.series.iter().filter_map(|series| series.cost(panel.cost));
+    let low = costs().fold(f64::INFINITY, f64::min).min(1e18);
+    let high = costs().fold(low, f64::max);
+    match panel.cost {
+        Cost::Installs => low / 2.0..high * 3.0,
+        Cost::Time => low / 1.2..high * 1.4,
+    }
 }
 
 /// The range from the floor to the highest point, with space for names. It starts at 0 if the floor is low.
@@ -68,8 +75,9 @@ fn rss_range(panel: &Panel, unit: f64) -> std::ops::Range<f64> {
     start..high + room
 }
 
-fn at(series: &Series, unit: f64) -> (f64, f64) {
-    (series.installs.max(1) as f64, series.rss_bytes_peak as f64 / unit)
+/// The place of a design; `None` if its cost is not known.
+fn at(series: &Series, cost: Cost, unit: f64) -> Option<(f64, f64)> {
+    Some((series.cost(cost)?, series.rss_bytes_peak as f64 / unit))
 }
 
 fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
@@ -79,24 +87,25 @@ fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
 }
 
 /// Connects the points of the front with steps. Points above and to the right of the steps are dominated.
-fn front_line(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
-    chart.draw_series(LineSeries::new(front_corners(series, unit), FRONT.stroke_width(1))).map_err(drawing).map(drop)
+fn front_line(chart: &mut Chart, panel: &Panel, unit: f64) -> Result<()> {
+    chart.draw_series(LineSeries::new(front_corners(panel, unit), FRONT.stroke_width(1))).map_err(drawing).map(drop)
 }
 
-fn front_corners(series: &[Series], unit: f64) -> Vec<(f64, f64)> {
-    let mut front: Vec<(f64, f64)> =
-        series.iter().filter(|series| series.is_front).map(|series| at(series, unit)).collect();
+fn front_corners(panel: &Panel, unit: f64) -> Vec<(f64, f64)> {
+    let on_front = panel.series.iter().filter(|series| series.is_front);
+    let mut front: Vec<(f64, f64)> = on_front.filter_map(|series| at(series, panel.cost, unit)).collect();
     front.sort_by(|a, b| a.0.total_cmp(&b.0));
     let corners = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     corners.chain(front.last().copied()).collect()
 }
 
-fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
-    for series in series.iter().rev() {
+fn points(chart: &mut Chart, panel: &Panel, unit: f64) -> Result<()> {
+    for series in panel.series.iter().rev() {
+        let Some(place) = at(series, panel.cost, unit) else { continue };
         let look = Look::of(series.rank);
         let style = if series.is_front { look.colour.filled() } else { look.colour.stroke_width(2) };
         let radius = if series.is_front { 6 } else { 5 };
-        let spot = EmptyElement::at(at(series, unit));
+        let spot = EmptyElement::at(place);
         match look.marker() {
             Marker::Circle => chart.draw_series([spot + Circle::new((0, 0), radius, style)]).map_err(drawing)?,
             Marker::Square => {
@@ -119,13 +128,14 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
         let (x, y) = plane.map_coordinate(&point);
         (x - x0, y - y0)
     };
-    let spots: Vec<(i32, i32)> = panel.series.iter().map(|series| pixel(at(series, unit))).collect();
-    let mut taken: Vec<Box> = spots.iter().map(|&spot| Box::around(spot, 7)).collect();
-    let corners: Vec<(i32, i32)> = front_corners(&panel.series, unit).into_iter().map(pixel).collect();
+    let spot = |series| at(series, panel.cost, unit).map(pixel);
+    let spots: Vec<Option<(i32, i32)>> = panel.series.iter().map(spot).collect();
+    let mut taken: Vec<Box> = spots.iter().flatten().map(|&spot| Box::around(spot, 7)).collect();
+    let corners: Vec<(i32, i32)> = front_corners(panel, unit).into_iter().map(pixel).collect();
     taken.extend(corners.windows(2).map(|ends| Box::along(ends[0], ends[1])));
     let floor = pixel((chart.x_range().start, panel.floor_bytes as f64 / unit)).1;
     taken.push(Box::along((inside.left, floor), (inside.right, floor)));
-    for (series, &spot) in panel.series.iter().zip(&spots) {
+    for (series, spot) in panel.series.iter().zip(&spots).filter_map(|(series, spot)| Some((series, (*spot)?))) {
         let look = Look::of(series.rank);
         // The beginning of a name would not tell designs apart that differ at its end.
         let name = &series.label;

@@ -136,9 +136,11 @@ pub fn log_ticks(range: &std::ops::Range<f64>, most: usize) -> Vec<f64> {
     let ticks = |steps: &[f64]| -> Vec<f64> {
         let powers = (0..19).map(|power| 10f64.powi(power));
         let all = powers.flat_map(|power| steps.iter().map(move |step| step * power));
-        all.filter(|tick| range.contains(tick)).collect()
+        all.filter(|tick| range.contains(tick) && tick.fract() == 0.0).collect()
     };
-    let choices = [ticks(&[1.0, 2.0, 5.0]), ticks(&[1.0, 3.0]), ticks(&[1.0])];
+    let is_narrow = range.end < 8.0 * range.start;
+    let steps: &[f64] = if is_narrow { &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0] } else { &[1.0, 2.0, 5.0] };
+    let choices = [ticks(steps), ticks(&[1.0, 2.0, 5.0]), ticks(&[1.0, 3.0]), ticks(&[1.0])];
     let fitting = choices.iter().find(|ticks| ticks.len() <= most);
     fitting.or(choices.last()).cloned().unwrap_or_default()
 }
@@ -155,6 +157,7 @@ mod tests {
     #[test]
     fn an_axis_has_several_ticks_that_fit() {
         assert_eq!(log_ticks(&(700.0..6000.0), 8), [1000.0, 2000.0, 5000.0]);
+        assert_eq!(log_ticks(&(9.0..24.0), 8), [10.0, 15.0, 20.0]);
         assert_eq!(log_ticks(&(1.0..2000.0), 8), [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0]);
         assert_eq!(log_ticks(&(1.0..2e6), 8).len(), 7);
         assert_eq!([0.25, 4.0, 4000.0].map(|value| tick(&value)), ["0.25", "4", "4 000"]);

@@ -66,7 +66,7 @@ fn known(series: &Series, ranks: &BTreeMap<String, usize>, used: &[usize]) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::data::Progress;
+    use crate::chart::data::{Cost, Progress};
 
     fn panel(series: &[(&[&str], bool)]) -> Panel {
         let one = |&(designs, is_front): &(&[&str], bool)| Series {
@@ -79,6 +79,7 @@ mod tests {
             floor_bytes: 0,
             series: series.iter().map(one).collect(),
             progress: Progress::Time,
+            cost: Cost::Installs,
         }
     }
 

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Context, Result};
-use hksim_memory_sim::{Installs, Outside, RegionPrediction};
-use hksim_policy::HUGE_PAGE_BYTES;
+use hksim_memory_sim::{
+    FamilyTotal, Installs, MappedOutside, Outside, RegionPrediction, huge_bytes_peak_max, hugetlb_shortage,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
+use crate::memory_prediction::family;
 use crate::recording::Recording;
 use crate::tables::{figures_table, notes};
 use hksim_memory_sim::groups;
-use hksim_memory_sim::groups::outside;
+use hksim_memory_sim::groups::{outside, outside_table};
 use hksim_memory_sim::losses;
 use hksim_text::table::Table;
 use hksim_text::units::{bytes, count, percent};
@@ -26,8 +28,16 @@ struct Prediction {
     traps: u64,
     rss_bytes_peak: u64,
     huge_pages_peak: u64,
+    hugetlb_bytes_peak: u64,
+    #[serde(default)]
+    hugetlb_maps_failed: u64,
+    #[serde(default)]
+    hugetlb_bytes_failed: u64,
     regions: Vec<RegionPrediction>,
     traps_outside: BTreeMap<Outside, u64>,
+    #[serde(default)]
+    mapped_outside: BTreeMap<Outside, MappedOutside>,
+    family: Option<FamilyTotal>,
     recording: Recording,
 }
 
@@ -43,21 +53,22 @@ struct Recorded {
 /// # Errors
 /// The result is damaged.
 pub fn sim(result: &Value) -> Result<String> {
-    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions, traps_outside, recording } =
-        Deserialize::deserialize(result).context("not a result of a memory recording")?;
-    let huge_bytes = huge_pages_peak.saturating_mul(HUGE_PAGE_BYTES).min(rss_bytes_peak);
+    let prediction: Prediction = Deserialize::deserialize(result).context("not a result of a memory recording")?;
+    let Prediction { installs, traps, rss_bytes_peak, traps_outside, .. } = &prediction;
+    let huge_bytes = huge_bytes_peak_max(prediction.huge_pages_peak, prediction.hugetlb_bytes_peak, *rss_bytes_peak);
     let words = format!(
         "{} page-table installs and {} #PF exceptions in anonymous memory; peak RSS {}, at most {} of it in huge pages.",
         count(installs.total),
-        count(traps),
-        bytes(rss_bytes_peak),
-        percent(huge_bytes, rss_bytes_peak)
+        count(*traps),
+        bytes(*rss_bytes_peak),
+        percent(huge_bytes, *rss_bytes_peak)
     );
-    let losses = losses(recording.lost_events).map(|words| paragraph(&words)).unwrap_or_default();
-    Ok(losses
-        + &paragraph(&words)
-        + &paragraph(&outside(&traps_outside))
-        + &groups::tables(&regions).iter().map(table).collect::<String>())
+    let shortage = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
+    let notes = losses(prediction.recording.lost_events).into_iter().chain([words]).chain(shortage);
+    let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
+    let notes: String = notes.map(|note| paragraph(&note)).collect();
+    let outside = outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded);
+    Ok(notes + &groups::tables(&prediction.regions).iter().chain(&outside).map(table).collect::<String>())
 }
 
 /// Many settings: which needs the fewest installs, which the least memory, the figures of all, and what each recording

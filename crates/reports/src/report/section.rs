@@ -33,13 +33,16 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
         Kind::Compare => measured::comparison(result).with_context(|| name.clone())?,
         Kind::Trial => measured::trial(result).with_context(|| name.clone())?,
         Kind::Choice => measured::choice(result).with_context(|| name.clone())?,
+        Kind::ExplainLibrary => measured::explanation(result).with_context(|| name.clone())?,
         Kind::MemorySim => memory::sim(result).with_context(|| name.clone())?,
         Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
+        Kind::TimeValidate => measured::times(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
-    let is_measured = matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice);
+    let is_measured =
+        matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate);
     let again = match &input.command {
         _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
         Some(command) => format!("Repeat the result: <code>{}</code>", escaped(command)),
@@ -68,7 +71,7 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             }
         }
         Kind::Advise | Kind::Choice => strings(&result["text"]).collect(),
-        Kind::Explain => {
+        Kind::Explain | Kind::ExplainLibrary => {
             let causes = result["causes"].as_array().into_iter().flatten();
             let sentence = |cause: &Value, name: &str| cause[name].as_str().unwrap_or_default().to_string();
             let of_cause = |cause| format!("{} {}", sentence(cause, "sentence"), sentence(cause, "remedy_sentence"));
@@ -79,9 +82,13 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
         )],
-        Kind::Check | Kind::Compare | Kind::Trial | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => {
-            Vec::new()
-        }
+        Kind::Check
+        | Kind::Compare
+        | Kind::Trial
+        | Kind::MemorySim
+        | Kind::MemorySweep
+        | Kind::MemoryValidate
+        | Kind::TimeValidate => Vec::new(),
     }
 }
 

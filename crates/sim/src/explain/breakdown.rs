@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::accounting::Reason;
+use hksim_linux_mm::InstallKind;
+
+use crate::accounting::{LoggedInstalls, Reason};
 use crate::memory::PageUse;
 
 /// Who caused an install.
@@ -32,6 +34,28 @@ pub struct InstallKey {
     pub phase: Origin<Option<u32>>,
     /// The interval of the trace's time, 0 to [`INTERVALS`] - 1.
     pub interval: usize,
+}
+
+/// Installs that are the same work for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InstallWork {
+    /// Of a kind, and neither of the others.
+    Kind(InstallKind),
+    /// Single pages that a call populated.
+    Populated,
+    /// Huge pages that a call collapsed.
+    Collapsed,
+}
+
+impl InstallWork {
+    /// The work of installs.
+    pub(crate) fn of(logged: &LoggedInstalls) -> InstallWork {
+        match (logged.reason, logged.kind, logged.touched) {
+            (Reason::Collapsed, ..) => InstallWork::Collapsed,
+            (_, InstallKind::Base4k, None) => InstallWork::Populated,
+            (_, kind, _) => InstallWork::Kind(kind),
+        }
+    }
 }
 
 /// Number of intervals that the trace's time is divided into.

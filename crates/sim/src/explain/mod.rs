@@ -27,7 +27,7 @@ use crate::simulate::{SimConfig, SimError};
 use crate::subject::Subject;
 use crate::track::Described;
 use crate::translations::{MetadataWrites, TranslationObserver};
-pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
+pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, InstallWork, Origin};
 use page_map::PageMapBuilder;
 pub use page_map::{CellState, MapRow, PageMap, SAMPLES};
 pub use per_mark::PerMark;
@@ -39,6 +39,8 @@ pub struct Explained<P = Policy> {
     pub report: SimReport<P>,
     /// Installs by every key; each key's sum is the report's total.
     pub breakdown: Breakdown,
+    /// The same, for each kind of the kernel's work.
+    pub by_work: BTreeMap<InstallWork, Breakdown>,
     /// The states of pages over time.
     pub page_map: PageMap,
     /// Trace time of each sample of `page_map` and `occupancy`, in nanoseconds.
@@ -148,6 +150,7 @@ struct Explaining<A: Subject, P> {
     sites: Vec<u32>,
     phase: Option<u32>,
     breakdown: Breakdown,
+    by_work: BTreeMap<InstallWork, Breakdown>,
     page_map: PageMapBuilder,
     sample_times_ns: Vec<u64>,
     occupancy: BTreeMap<u32, Vec<u64>>,
@@ -165,6 +168,7 @@ where
             sites: vec![0; summary.objects_peak as usize],
             phase: None,
             breakdown: Breakdown::default(),
+            by_work: BTreeMap::new(),
             page_map: PageMapBuilder::new(),
             sample_times_ns: Vec::new(),
             occupancy: BTreeMap::new(),
@@ -248,6 +252,7 @@ where
             let reason = logged.reason;
             let key = InstallKey { reason, page_use, superslab: place.superslab, site, thread, phase, interval };
             self.breakdown.add(key, 1);
+            self.by_work.entry(InstallWork::of(logged)).or_default().add(key, 1);
         }
         if logged.reason != Reason::AlignmentExcess
             && let Some(first) = memory.place_of(logged.pages.start).page
@@ -298,6 +303,7 @@ where
         Explained {
             report: report.unwrap_or_else(|| unreachable!("the leader of a placement never parts from it")),
             breakdown: self.breakdown,
+            by_work: self.by_work,
             page_map,
             sample_times_ns: self.sample_times_ns,
             occupancy: self.occupancy,

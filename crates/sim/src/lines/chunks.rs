@@ -24,7 +24,7 @@ pub(super) struct Chunks {
 
 /// A hash of a chunk. Its low bits select the lines that samples contain.
 #[inline(always)]
-pub(super) fn hash_of(chunk: u64) -> u64 {
+pub(crate) fn hash_of(chunk: u64) -> u64 {
     let product = chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ (product >> 29)
 }

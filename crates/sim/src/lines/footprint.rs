@@ -1,32 +1,13 @@
 //! An estimate of the number of distinct lines, in constant memory.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-use super::chunks::hash_of;
 use super::sample::Sample;
+use crate::number_hasher::NumberHasher;
 
 /// Lines that are kept. A fuller set is halved, by a coarser sample.
 const LINES_MAX: u32 = 8192;
-
-/// Hashes chunks.
-#[derive(Default)]
-struct ChunkHasher(u64);
-
-impl Hasher for ChunkHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, chunk: u64) {
-        // The map uses the lowest and the highest bits, and of the lowest a sample leaves few values.
-        self.0 = hash_of(chunk).swap_bytes();
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// The lines of a chunk.
 struct Lines {
@@ -37,7 +18,7 @@ struct Lines {
 /// The distinct lines of a sample.
 pub(super) struct Footprint {
     sample: Sample,
-    chunks: HashMap<u64, Lines, BuildHasherDefault<ChunkHasher>>,
+    chunks: HashMap<u64, Lines, BuildHasherDefault<NumberHasher>>,
     /// Number of lines.
     lines: u32,
 }

@@ -26,7 +26,7 @@ use std::ops::Range;
 use hksim_policy::PAGE_BYTES;
 
 use crate::tlb::PageSize;
-use chunks::hash_of;
+pub(crate) use chunks::hash_of;
 pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
 pub(crate) use run::Lines;

@@ -68,10 +68,11 @@ impl LruArray {
     }
 }
 
+/// The place of a key among others.
 #[inline]
-fn position(set: &[u64], key: u64) -> Option<usize> {
+pub(super) fn position(set: &[u64], key: u64) -> Option<usize> {
     // Most hits are on the most recently used entry.
-    if set[0] == key {
+    if set.first() == Some(&key) {
         return Some(0);
     }
     for (at, chunk) in set.chunks(CHUNK).enumerate() {

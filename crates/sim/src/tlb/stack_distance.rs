@@ -5,27 +5,35 @@
 //! 1970). An invalidated entry leaves a hole in the stack. Every TLB that had the entry has a free place, so the next
 //! entry that moves down into the hole stops there: sizes that reach the hole evict nothing.
 //!
-//! Each access has a time. The stack is the set of the last access times, newest first; a hole keeps the time of its
-//! entry. The set is a bitmap with sums, so a distance is a number of set bits.
+//! The first places of the stack are a list. Each place below has the time at which it left the list: they are the set of
+//! these times, newest first, and a hole keeps the time of its entry. The set is a bitmap with sums, so a distance is a number of set bits.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
+use std::ops::Range;
 
 use super::PageSize;
+use super::array::position;
+use super::two_level::key;
+use crate::number_hasher::NumberHasher;
 
+/// Places of the stack that are kept as a list, newest first. Most accesses find their entry there.
+const NEAR: usize = 32;
+/// A place of the list without an entry.
+const HOLE: u64 = u64::MAX;
 /// log2 of the bits whose sum is stored, at both levels above the words.
-const BLOCK_SHIFT: u32 = 12;
-const SECTION_SHIFT: u32 = 18;
+const BLOCK_SHIFT: u32 = 10;
+const SECTION_SHIFT: u32 = 15;
 /// Times before the first renumbering.
 const TIMES_MIN: usize = 1 << 16;
 
-/// An entry: a page number in units of its size.
-type Entry = (u64, PageSize);
-
 /// The stack, and how often each distance occurred.
+///
+/// Its first places are a list; the others have times.
+#[derive(Clone)]
 pub struct StackDistances {
-    last: HashMap<Entry, u32>,
-    /// The latest entry and its time, which most accesses repeat.
-    latest: Option<Entry>,
+    near: Vec<u64>,
+    last: HashMap<u64, u32, BuildHasherDefault<NumberHasher>>,
     holes: BTreeSet<u32>,
     times: Times,
     now: u32,
@@ -36,33 +44,58 @@ pub struct StackDistances {
 impl Default for StackDistances {
     fn default() -> StackDistances {
         StackDistances {
-            last: HashMap::new(),
-            latest: None,
+            near: Vec::with_capacity(NEAR),
+            last: HashMap::default(),
             holes: BTreeSet::new(),
             times: Times::new(TIMES_MIN),
             now: 0,
-            by_distance: vec![0; 2],
+            by_distance: vec![0; NEAR + 1],
         }
     }
 }
 
 impl StackDistances {
     /// Looks up the entry for a page of 4 KiB (`page`) that is mapped with this size.
+    #[inline]
     pub fn access(&mut self, page: u64, size: PageSize) {
-        let entry = (size.entry_of(page), size);
-        if self.latest == Some(entry) {
+        let key = key(size.entry_of(page), size);
+        if self.near.first() == Some(&key) {
             self.by_distance[1] += 1;
             return;
         }
-        self.latest = Some(entry);
-        if self.now as usize == self.times.len() {
-            self.renumber();
+        match position(&self.near, key) {
+            Some(place) => {
+                self.by_distance[place + 1] += 1;
+                // Entries above a hole move down into it, and the entry's own place becomes a hole.
+                let hole = position(&self.near[..place], HOLE);
+                self.near[place] = HOLE;
+                self.move_down(hole.unwrap_or(place), key);
+            }
+            None => self.access_far(key),
         }
-        let before = self.last.insert(entry, self.now);
-        let distance = before.map_or(0, |time| self.times.from(time));
+    }
+
+    /// Moves the places above a hole of the list down into it, and puts an entry on top.
+    fn move_down(&mut self, hole: usize, key: u64) {
+        self.near.copy_within(..hole, 1);
+        self.near[0] = key;
+    }
+
+    /// Looks up an entry that is not in the list.
+    #[inline(never)]
+    fn access_far(&mut self, key: u64) {
+        let before = self.last.remove(&key);
+        let distance = before.map_or(0, |time| self.near.len() + self.times.from(time));
+        if distance >= self.by_distance.len() {
+            self.by_distance.resize(distance + 1, 0);
+        }
+        self.by_distance[distance] += 1;
+        if let Some(hole) = position(&self.near, HOLE) {
+            self.holes.extend(before);
+            return self.move_down(hole, key);
+        }
         let newest_hole = self.holes.last().copied();
         match (before, newest_hole) {
-            // Entries above the hole move down into it, and the entry's own place becomes a hole.
             (Some(time), Some(hole)) if hole > time => {
                 self.fill(hole);
                 self.holes.insert(time);
@@ -71,12 +104,22 @@ impl StackDistances {
             (None, Some(hole)) => self.fill(hole),
             (None, None) => {}
         }
-        self.times.set(self.now);
-        self.now += 1;
-        if distance >= self.by_distance.len() {
-            self.by_distance.resize(distance + 1, 0);
+        self.push(key);
+    }
+
+    /// Puts an entry on top of the list, which has no holes. Its last place goes below, if it is full.
+    fn push(&mut self, key: u64) {
+        if self.near.len() == NEAR
+            && let Some(oldest) = self.near.pop()
+        {
+            if self.now as usize == self.times.len() {
+                self.renumber();
+            }
+            self.times.set(self.now);
+            self.last.insert(oldest, self.now);
+            self.now += 1;
         }
-        self.by_distance[distance] += 1;
+        self.near.insert(0, key);
     }
 
     fn fill(&mut self, hole: u32) {
@@ -85,16 +128,16 @@ impl StackDistances {
     }
 
     /// Removes the entries that map any of these 4 KiB pages.
-    pub fn invalidate(&mut self, pages: std::ops::Range<u64>) {
-        self.latest = None;
+    pub fn invalidate(&mut self, pages: Range<u64>) {
         for size in [PageSize::Base, PageSize::Huge] {
             let entries = size.entry_of(pages.start)..size.entry_of(pages.end.max(pages.start + 1) - 1) + 1;
+            let is_inside = |of: u64| of != HOLE && of == key(of >> 1, size) && entries.contains(&(of >> 1));
+            self.near.iter_mut().filter(|of| is_inside(**of)).for_each(|of| *of = HOLE);
             if entries.end - entries.start > self.last.len() as u64 {
-                let inside = |&(number, of): &Entry| of == size && entries.contains(&number);
-                let removed: Vec<u32> = self.last.extract_if(|entry, _| inside(entry)).map(|(_, time)| time).collect();
+                let removed: Vec<u32> = self.last.extract_if(|&of, _| is_inside(of)).map(|(_, time)| time).collect();
                 self.holes.extend(removed);
             } else {
-                self.holes.extend(entries.filter_map(|number| self.last.remove(&(number, size))));
+                self.holes.extend(entries.filter_map(|number| self.last.remove(&key(number, size))));
             }
         }
     }
@@ -125,6 +168,7 @@ impl StackDistances {
 }
 
 /// A set of times.
+#[derive(Clone)]
 struct Times {
     words: Vec<u64>,
     blocks: Vec<u32>,

@@ -144,6 +144,6 @@ impl TwoLevel {
 
 /// Page number and size in one word, the size in the lowest bit.
 #[inline]
-fn key(number: u64, size: PageSize) -> u64 {
+pub(super) fn key(number: u64, size: PageSize) -> u64 {
     number << 1 | u64::from(size == PageSize::Huge)
 }

@@ -263,6 +263,7 @@ pub fn a_page_heap_gives_back_everything() -> Result<(), String> {
             release: Release::Dontneed,
             keep_free_bytes: 0,
             transfer_batches_max: 0,
+            large_cache_bytes_max: 0,
             ..serde_json::from_value(settings::random::<PageHeap>(&mut random)).expect("settings")
         };
         let label = format!("seed {seed}, {settings:?}");

@@ -21,6 +21,7 @@ use hksim_testkit::cases::{self, Case};
 const CASES: &[(&str, Case)] = &[
     ("bump_touches_the_pages_that_arithmetic_says", oracle::bump_touches_the_pages_that_arithmetic_says),
     ("bump_agrees_with_the_oracle_on_random_traces", oracle::bump_agrees_with_the_oracle_on_random_traces),
+    ("blocks_above_the_threshold_have_mappings", oracle::blocks_above_the_threshold_have_mappings),
     ("bump_is_predicted_exactly", pairs::bump_is_predicted_exactly),
     ("runs_are_predicted_exactly", pairs::runs_are_predicted_exactly),
     ("runs_are_predicted_exactly_with_huge_pages", pairs::runs_are_predicted_exactly_with_huge_pages),

@@ -1,13 +1,15 @@
-//! The bump allocator's pages by arithmetic: no kernel model, no allocator, no address space.
+//! The pages of the bump allocator, and of blocks with mappings of their own, by arithmetic: no kernel model, no allocator,
+//! no address space.
 
 use std::collections::BTreeMap;
 
 use hksim_designs::bump::{Bump, BumpSettings};
+use hksim_designs::page_heap::{PageHeap, PageHeapSettings};
 use hksim_engine::{ByKind, TouchRule};
 use hksim_testkit::events::random_trace;
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, Op};
 
-use crate::common::{NoThp, Setup, Trace, malloc};
+use crate::common::{NoThp, Setup, Trace, free, malloc};
 
 const PAGE: u64 = 4096;
 
@@ -160,6 +162,34 @@ pub fn bump_agrees_with_the_oracle_on_random_traces() -> Result<(), String> {
         let written = oracle.pages.values().filter(|&&state| state == State::Written).count() as u64;
         assert_eq!(predicted.rss_bytes_end, written * PAGE, "seed {seed}");
         assert_eq!(predicted.requests_failed, 0, "seed {seed}");
+    }
+    Ok(())
+}
+
+/// Blocks of 100 000 bytes, one after the other: each is 25 pages, in a mapping of its own if it is not below the threshold.
+pub fn blocks_above_the_threshold_have_mappings() -> Result<(), String> {
+    const BLOCKS: u64 = 20;
+    const PAGES: u64 = 25;
+    let _no_thp = NoThp::new()?;
+    let trace = Trace::of_ops((0..BLOCKS).flat_map(|_| [malloc(0, 100_000), free(0)]));
+    let default = PageHeapSettings { large_threshold_bytes: 64 << 10, ..PageHeapSettings::default() };
+    // The settings, munmaps, and installs of pages of blocks.
+    let cases = [
+        (default, BLOCKS, BLOCKS * PAGES),
+        (PageHeapSettings { large_cache_bytes_max: PAGES * PAGE, ..default }, 0, PAGES),
+        (PageHeapSettings { large_cache_bytes_max: (PAGES - 1) * PAGE, ..default }, BLOCKS, BLOCKS * PAGES),
+        // The first block raises the threshold above its size; the others share memory of the heap.
+        (PageHeapSettings { raises_threshold: true, ..default }, 1, 2 * PAGES),
+        (PageHeapSettings { large_threshold_bytes: 128 << 10, ..default }, 0, PAGES),
+    ];
+    for (number, (settings, unmapped, pages)) in cases.into_iter().enumerate() {
+        let setup = Setup::<PageHeap>::without_thp(settings, TouchRule::All)?;
+        let (predicted, _) = setup.check(&trace, &format!("case {number}"))?;
+        let by_reason = predicted.report.installs.by_reason;
+        assert_eq!(predicted.report.os_calls.munmap, unmapped, "case {number}");
+        // A block of a span may have had a link in its first page.
+        let own = by_reason.application + by_reason.free_list + by_reason.refault_after_purge;
+        assert_eq!(own, pages, "case {number}: {by_reason:?}");
     }
     Ok(())
 }

@@ -73,13 +73,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "replay",
             "sim",
             "text",
+            "time-model",
+            "timing",
             "trace",
         ],
     ),
     (
         "budget",
         &[
+            "attribution",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "memory-sim",
@@ -119,6 +123,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         "reports",
         &[
             "budget",
+            "cost-model",
+            "designs",
+            "engine",
             "explore",
             "inspect",
             "linux-mm",
@@ -150,7 +157,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
-    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
+    (
+        "choose",
+        &[
+            "engine",
+            "explore",
+            "linux-mm",
+            "memory-sim",
+            "policy",
+            "replay",
+            "results",
+            "text",
+            "timing",
+            "trial",
+            "validate",
+        ],
+    ),
     (
         "cli",
         &[

@@ -10,6 +10,8 @@ use toml::Table;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
+const LINUX: &str = "x86_64-unknown-linux-gnu";
+
 fn toml(file: &str) -> Table {
     let text = fs::read_to_string(root().join(file)).unwrap_or_else(|why| panic!("{file}: {why}"));
     text.parse().unwrap_or_else(|why| panic!("{file}: {why}"))
@@ -17,7 +19,7 @@ fn toml(file: &str) -> Table {
 
 fn cargo(arguments: &[&str]) -> Vec<u8> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(arguments).args(["--locked", "--offline", "--all-features"]).current_dir(root());
+    cargo.args(arguments).args(["--locked", "--offline"]).current_dir(root());
     let output = cargo.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
@@ -27,11 +29,11 @@ fn cargo(arguments: &[&str]) -> Vec<u8> {
 fn packages() -> Vec<Value> {
     // `metadata` combines the features of all platforms, so it lists packages that are never built. `tree` does not.
     let tree =
-        cargo(&["tree", "--workspace", "--target", "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}"]);
+        cargo(&["tree", "--workspace", "--all-features", "--target", LINUX, "--prefix", "none", "--format", "{p}"]);
     let tree = String::from_utf8(tree).expect("UTF-8");
     let two_words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let built: BTreeSet<String> = tree.lines().filter(|line| !line.is_empty()).map(two_words).collect();
-    let metadata = cargo(&["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let metadata = cargo(&["metadata", "--all-features", "--format-version", "1", "--filter-platform", LINUX]);
     let metadata: Value = serde_json::from_slice(&metadata).expect("JSON");
     let is_built =
         |package: &&Value| built.contains(&format!("{} v{}", text(package, "name"), text(package, "version")));
@@ -171,4 +173,18 @@ fn our_crates_have_one_version_and_the_changelog_has_it() {
     }
     let changelog = fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md");
     assert!(changelog.contains(&format!("\n## [{ours}] - ")), "CHANGELOG.md has no entry for {ours}");
+}
+
+/// Otherwise the test command builds them twice.
+#[test]
+fn the_wheel_is_built_from_the_crates_that_the_tests_build() {
+    let crates = |of: &[&str]| -> BTreeSet<String> {
+        let tree = [&["tree", "--target", LINUX, "--prefix", "none", "--format", "{p} {f}"], of].concat();
+        let tree = String::from_utf8(cargo(&tree)).expect("UTF-8");
+        tree.lines().map(|line| line.trim_end_matches(" (*)").to_string()).collect()
+    };
+    let wheel = crates(&["-p", "hksim", "--edges", "normal,build"]);
+    let tests = crates(&["--workspace", "--edges", "all"]);
+    let others: Vec<&String> = wheel.difference(&tests).collect();
+    assert!(wheel.len() > 50 && others.is_empty(), "with other features than in the tests: {others:?}");
 }

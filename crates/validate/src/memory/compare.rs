@@ -243,9 +243,11 @@ impl Sample {
             predictions.push(row.prediction);
         }
         // A replay reads its trace into memory of its own before it begins, which its peak includes.
-        let has_peak = recording.header.input.is_none();
+        // khugepaged's work at the exit changes the peak, and the stacks.
+        let settles = subject.program.settles;
+        let has_peak = recording.header.input.is_none() && !settles;
         let mut comparison = comparison(&predictions, runs, has_peak);
-        if subject.program.faults() != Faults::UserOnly {
+        if subject.program.faults() != Faults::UserOnly && !settles {
             let pairs = predictions.iter().zip(runs);
             comparison.stacks =
                 pairs.filter_map(|(prediction, run)| StackFigures::of(prediction.stack.as_ref(), run)).collect();

@@ -27,12 +27,13 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// What is predicted.
+    /// What is predicted: with khugepaged settled, if that was asked for.
     pub fn predicted(prediction: &Prediction) -> Self {
+        let settled = prediction.khugepaged_settled;
         Self {
             traps: prediction.traps,
-            rss_bytes_end: prediction.rss_bytes_end,
-            huge_pages_end: prediction.huge_pages_end,
+            rss_bytes_end: settled.map_or(prediction.rss_bytes_end, |settled| settled.rss_bytes),
+            huge_pages_end: settled.map_or(prediction.huge_pages_end, |settled| settled.huge_pages),
             rss_bytes_peak: Some(prediction.rss_bytes_peak),
             rss_bytes_peak_max: None,
         }

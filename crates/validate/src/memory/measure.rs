@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
+use hksim_linux_mm::{KernelConfig, KhugepagedWork, ThpConfig, ThpMode};
 use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pressure::thp_fallbacks;
@@ -28,6 +28,8 @@ pub(crate) struct Program<'a> {
     pub(crate) listener: &'a dyn Listener,
     place: Place,
     is_child: bool,
+    /// Its memory is measured once khugepaged has scanned it.
+    pub(crate) settles: bool,
     rerun: Rerun,
     supervisor: Supervisor,
     /// What differs from the recorded environment.
@@ -84,7 +86,7 @@ impl<'a> Program<'a> {
     pub fn of(
         recording: &RunFile,
         files: &RunFiles,
-        prctl: ThpPrctl,
+        setting: &Setting,
         again: &Again,
         listener: &'a dyn Listener,
     ) -> Result<Result<Self, String>, ValidateError> {
@@ -97,19 +99,25 @@ impl<'a> Program<'a> {
             Err(why) => return Ok(Err(why)),
         };
         let header = &recording.header;
+        let is_child = started.is_none_or(|started| started.pid != header.pid);
+        let settles = setting.kernel.khugepaged.work == KhugepagedWork::Settled;
+        if is_child && settles {
+            return Ok(Err("khugepaged is waited for at the exit of the started program only".to_string()));
+        }
         // The recording of the started program has what the run inherited. Without it, a program is given that runs alone.
         let inherited = started.map_or(&header.inherited, |started| &started.inherited);
         let (status, elapsed) = ending(files)?;
         Ok(Ok(Self {
             listener,
             place,
-            is_child: started.is_none_or(|started| started.pid != header.pid),
+            is_child,
+            settles,
             supervisor: again.supervision.supervisor(elapsed),
             other_environment: [rerun.other_variables(&header.environment), other_inheritance(inherited)].concat(),
             rerun,
             status,
             fixes_addresses: !header.machine.addresses_random,
-            thp_disable: match prctl {
+            thp_disable: match setting.thp_prctl {
                 ThpPrctl::Disabled => ThpDisabled::All,
                 ThpPrctl::Recorded | ThpPrctl::Ignored => inherited.thp_disable,
             },
@@ -208,7 +216,11 @@ impl<'a> Program<'a> {
         let modes_before = modes.digest();
         let before = sysfs::khugepaged_collapses().unwrap_or(0);
         let failures_before = thp_fallbacks().unwrap_or(0);
-        let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
+        let snapshots_of = match (self.is_child, self.settles) {
+            (true, _) => SnapshotsOf::Processes,
+            (false, true) => SnapshotsOf::SettledProgram,
+            (false, false) => SnapshotsOf::Program,
+        };
         let (report, trouble) = self.record(path, HugePages::With(self.thp_disable), snapshots_of)?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
         let huge_page_failures = thp_fallbacks().unwrap_or(0).saturating_sub(failures_before);
@@ -228,7 +240,8 @@ impl<'a> Program<'a> {
             missing: (modes.digest() != modes_before).then(|| "the machine's modes changed during the run".to_string()),
             shows_the_same: report.visibility == self.visibility,
             report,
-            khugepaged_collapses,
+            // Those at the exit are predicted. Before, khugepaged is paused.
+            khugepaged_collapses: if self.settles { 0 } else { khugepaged_collapses },
             huge_page_failures,
         };
         run.read(&self.place, self.rerun.input.is_some())?;
@@ -276,8 +289,7 @@ fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration), ValidateEr
 /// The recorded faults of a run, by region.
 fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
     let kernel = KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() };
-    let any = Setting { kernel, advise: Default::default(), thp_prctl: Default::default() };
-    Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
+    Ok(simulate(Family::open(path)?, &[Setting::recorded(kernel)], Detail::Figures)?)
 }
 
 impl Run {

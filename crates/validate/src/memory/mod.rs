@@ -20,9 +20,9 @@ use hksim_conformance::SetModes;
 use hksim_cost_model::{Profile, SystemTime};
 use hksim_explore::host;
 use hksim_linux_mm::script::Header as Modes;
-use hksim_linux_mm::{KernelConfig, PMD_ORDER};
+use hksim_linux_mm::{KernelConfig, KhugepagedWork, PMD_ORDER};
 use hksim_memory_sim::groups::setting_words;
-use hksim_memory_sim::{Advise, Detail, RunFile, RunFiles, Setting, ThpPrctl, system_time};
+use hksim_memory_sim::{Advise, Detail, MadvFree, RunFile, RunFiles, Setting, ThpPrctl, system_time};
 use hksim_memory_trace::{Header, Reader};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,9 @@ impl Again {
     /// # Errors
     /// The reason why it cannot be run.
     pub fn rerun(&self, started: Option<&Header>) -> Result<Rerun, String> {
+        if started.is_some_and(|header| header.beginning.is_attached()) {
+            return Err(Rerun::attached());
+        }
         match self.command.is_empty() {
             true => Rerun::recorded(started.ok_or_else(Rerun::unknown)?),
             false => Ok(Rerun::given(&self.command)),
@@ -125,6 +128,17 @@ pub fn can_be_measured(setting: &Setting) -> Result<(), ValidateError> {
             "--thp-prctl ignored changes the recording, not the program; leave it out",
         ));
     }
+    if setting.madv_free != MadvFree::Recorded {
+        return Err(ValidateError::NotMeasurable(
+            "--madv-free changes the recording, not the program; to measure it, set the allocator's own option \
+             (MALLOC_CONF=muzzy_decay_ms:0, GODEBUG=madvdontneed=1) and record and validate again",
+        ));
+    }
+    if setting.kernel.khugepaged.work == KhugepagedWork::Bound {
+        return Err(ValidateError::NotMeasurable(
+            "--khugepaged bound: a bound cannot be measured; use settled, which waits for scans at the exit",
+        ));
+    }
     if setting.kernel.rules.version != host::version()?.version {
         return Err(ValidateError::NotMeasurable(
             "--kernel: this machine runs another version; only its own rules can be measured here",
@@ -171,7 +185,7 @@ pub fn validate(
     if let Some(reason) = apply(&setting.kernel, modes)? {
         return skipped(row, reason);
     }
-    let program = match Program::of(recording, files, setting.thp_prctl, options.again, options.listener)? {
+    let program = match Program::of(recording, files, setting, options.again, options.listener)? {
         Ok(program) => program,
         Err(reason) => return skipped(row, reason),
     };
@@ -212,7 +226,11 @@ pub fn set_modes(listener: &dyn Listener) -> Result<SetModes, ValidateError> {
 
 /// Sets the modes of a setting. Returns the reason why it cannot be measured here.
 fn apply(kernel: &KernelConfig, modes: Option<&mut SetModes>) -> Result<Option<String>, ValidateError> {
+    let settles = kernel.khugepaged.work == KhugepagedWork::Settled;
     let Some(modes) = modes else {
+        if settles {
+            return Ok(Some("--khugepaged settled sets khugepaged's pace; add --set-modes (needs root)".to_string()));
+        }
         return Ok(
             (!has_modes(kernel)?).then(|| "this machine has other modes; add --set-modes (needs root)".to_string())
         );
@@ -220,7 +238,11 @@ fn apply(kernel: &KernelConfig, modes: Option<&mut SetModes>) -> Result<Option<S
     let mut sizes = [None; PMD_ORDER + 1];
     (2..=PMD_ORDER).for_each(|order| sizes[order] = Some(kernel.thp.sizes[order]));
     let (thp, use_zero_page) = (Some(kernel.thp.global), Some(kernel.use_zero_page));
-    Ok(modes.apply(&Modes { thp, sizes, use_zero_page, ..Modes::default() }).err().map(|why| why.to_string()))
+    let limits = settles.then_some(kernel.khugepaged);
+    let max_ptes_none = limits.map(|limits| limits.max_ptes_none);
+    let max_ptes_shared = limits.map(|limits| limits.max_ptes_shared);
+    let modes = modes.apply(&Modes { thp, sizes, use_zero_page, max_ptes_none, max_ptes_shared, ..Modes::default() });
+    Ok(modes.err().map(|why| why.to_string()))
 }
 
 /// Whether the machine has the modes of a setting now.

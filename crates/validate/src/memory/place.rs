@@ -51,7 +51,7 @@ pub(crate) fn relocated(
 /// The mappings that a process began with; `None` while its parent is not relocated.
 fn inherited(header: &Header, forks: &HashMap<SpaceKey, BTreeMap<ProcessId, Moves>>) -> Option<Moves> {
     match header.beginning {
-        Beginning::Exec => Some(Moves::default()),
+        Beginning::Exec | Beginning::Attached { .. } => Some(Moves::default()),
         Beginning::Fork { parent_pid, parent_image } => {
             Some(forks.get(&(parent_pid, parent_image))?.get(&header.pid).cloned().unwrap_or_default())
         }

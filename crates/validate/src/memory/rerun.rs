@@ -82,6 +82,13 @@ impl Rerun {
         Self { words: words.to_vec(), variables: Vec::new(), directory: None, input: None, shown }
     }
 
+    /// The reason why a recording that began in the middle cannot be repeated.
+    pub fn attached() -> String {
+        "the recording began in the middle of a running process (record -p), and no run begins with its memory; validate \
+         a recording of the whole program, and compare this one with `hksim inspect`"
+            .to_string()
+    }
+
     /// The reason if the recording of the started program is missing.
     pub fn unknown() -> String {
         "the recording of the program that was started is not next to it, so its command is unknown".to_string()

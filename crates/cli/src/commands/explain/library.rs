@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use hksim_attribution::breakdown::CauseKey;
 use hksim_attribution::remedies::{Question, Trials};
-use hksim_attribution::{Explained, explain};
+use hksim_attribution::{AttributionError, Explained, explain};
 use hksim_explore::inputs::Trace;
 use hksim_replay::compare::Found;
 use hksim_replay::library::{c_library, library};
-use hksim_replay::{HugePages, ReplaySpec, Target};
+use hksim_replay::{HugePages, ReplayError, ReplaySpec, Target};
 use hksim_reports::library_explanation;
 use hksim_results::explain::Names;
 use hksim_results::explain_library::{LibraryAgainst, LibraryExplanation, LibraryInputs};
@@ -20,11 +20,11 @@ use hksim_trace::source::EventSource;
 use super::Args;
 use crate::allocators;
 use crate::flags::RunConfig;
-use crate::output::screen;
 use crate::output::table::text;
+use crate::output::{screen, warn};
 use crate::runs::OnScreen;
 
-/// Explains a replay on a library, or the difference between two.
+/// Explains a replay on a library, or the difference between two. Where page faults cannot be recorded, says so.
 ///
 /// # Errors
 /// Bad input, or the replay cannot be recorded.
@@ -36,7 +36,13 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
     };
     let first = spec("on", on)?;
     let second = args.against.as_deref().map(|word| spec("against", word)).transpose()?;
-    let explained = explain(&first, HugePages::AsTheyAre)?;
+    let explained = match explain(&first, HugePages::AsTheyAre) {
+        Err(AttributionError::Replay(ReplayError::Refused { message })) => {
+            warn(&format!("skipped: {message}"));
+            return Ok(());
+        }
+        explained => explained?,
+    };
     let reader = TraceReader::open(path)?;
     let names = Names::of(reader.footer());
     let against = args.against.as_deref().zip(second).map(|(word, second)| -> Result<LibraryAgainst> {
@@ -59,7 +65,7 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
         version: known.map(|known| format!("{} {}", known.allocator, known.version)),
     };
     let result = LibraryExplanation::new(inputs, &explained, (args.causes, trials), &names, against);
-    explained.functions.notes().iter().chain(&names.notes()).for_each(|line| crate::output::warn(line));
+    explained.functions.notes().iter().chain(&names.notes()).for_each(|line| warn(line));
     args.output.emit(&result, &result.rows(), || text(&library_explanation::lines(&result, screen::columns())))
 }
 

@@ -6,7 +6,7 @@ use crate::output::plain;
 use crate::output::table::{Lines, text};
 use crate::output::units::{bytes, count, of};
 use hksim_explore::described::Described;
-use hksim_reports::breakdown;
+use hksim_reports::{breakdown, explained_time};
 use hksim_results::explain::{Explanation, PerMarkResult};
 
 /// The sentences, then a table for each key.
@@ -20,6 +20,7 @@ pub fn table<P: Described>(explanation: &Explanation<P>, config: &RunConfig) -> 
         count(report.floor_touched_pages),
         bytes(report.rss_bytes_peak)
     ));
+    lines.extend(explanation.times.iter().flat_map(explained_time::lines));
     for (number, cause) in explanation.causes.iter().enumerate() {
         lines.push(String::new());
         lines.push(format!("{}. {}", number + 1, cause.sentence));
@@ -40,6 +41,10 @@ pub fn table<P: Described>(explanation: &Explanation<P>, config: &RunConfig) -> 
             lines.push(String::new());
             lines.extend(breakdown::table(key, parts, explanation.installs_total).lines());
         }
+    }
+    if let Some(times) = explanation.times.as_ref().filter(|times| !times.time_terms.is_empty()) {
+        lines.push(String::new());
+        lines.extend(explained_time::table(times).lines());
     }
     text(&lines)
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use hksim_memory_trace::{
-    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, Op, Origin, Reader,
-    SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
+    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingAtStart, MappingKind, MappingTraits, MemoryTraceError,
+    Module, Op, Origin, PageAtStart, PagesAtStart, Reader, SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
 };
 use hksim_trace::splitmix::Splitmix64;
 
@@ -94,12 +94,17 @@ pub fn op(random: &mut Random, kind: u64) -> Op {
         13 => Op::DisableThp { value: random.word(), flags: random.word() },
         14 => Op::Fork { child_pid: random.word() },
         15 => Op::ChildEnded { child_pid: random.word() },
-        _ => Op::Lost { events: random.next() },
+        16 => Op::Lost { events: random.next() },
+        17 => {
+            let (map, traits) = (map(random), MappingTraits(random.word()));
+            Op::MappingAtStart(Box::new(MappingAtStart { map, traits }))
+        }
+        _ => Op::PagesAtStart(PagesAtStart { pages: range(random), state: random.pick(&PageAtStart::ALL) }),
     }
 }
 
 /// Number of kinds of [`op`].
-pub const OP_KINDS: u64 = 17;
+pub const OP_KINDS: u64 = 19;
 
 /// Random events of every kind, in order of time.
 pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
@@ -114,7 +119,7 @@ pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
         };
         time_ns += random.pick(&[0, 0, 1, 700, 1 << 33]);
         let thread = random.pick(&[0, 0, 0, 1, 2, (1 << 22) - 1]);
-        let name = matches!(op, Op::Map(_)).then(|| random.pick(&names).to_string());
+        let name = op.mapping().is_some().then(|| random.pick(&names).to_string());
         (Event { time_ns, thread, op, site: SiteId::UNKNOWN }, name.filter(|name| !name.is_empty()))
     };
     (0..count).map(event).collect()
@@ -162,7 +167,7 @@ pub fn write_with_sites(path: &Path, events: &[Named], sites: &Sites) {
     let mut writer = Writer::create(path, &header).expect("a file");
     for (event, name) in events {
         let mut event = event.clone();
-        if let (Op::Map(map), Some(name)) = (&mut event.op, name) {
+        if let (Some(map), Some(name)) = (event.op.mapping_mut(), name) {
             map.name = Some(writer.name(name));
         }
         event.site = writer.site_of(sites, event.site);
@@ -206,7 +211,7 @@ pub fn write(path: &Path, events: &[Named]) {
     let mut writer = Writer::create(path, &Header::example(&["app", "--flag"])).expect("a file");
     for (event, name) in events {
         let mut event = event.clone();
-        if let (Op::Map(map), Some(name)) = (&mut event.op, name) {
+        if let (Some(map), Some(name)) = (event.op.mapping_mut(), name) {
             map.name = Some(writer.name(name));
         }
         writer.push(event).expect("an event");
@@ -221,7 +226,7 @@ pub fn read(path: &Path) -> Result<(Vec<Named>, bool), MemoryTraceError> {
     while reader.next_chunk(&mut chunk)? {
         for mut event in chunk.drain(..) {
             let mut name = None;
-            if let Op::Map(map) = &mut event.op {
+            if let Some(map) = event.op.mapping_mut() {
                 name = map.name.take().map(|name| reader.name(name).to_string());
             }
             events.push((event, name));

@@ -3,17 +3,17 @@
 use hksim_explore::answer::Answer;
 use hksim_explore::sentences::{percent, percent_signed};
 
-use crate::output::table::{Lines, Table};
 use hksim_explore::answers::{Answers, Combined};
+use hksim_text::table::Table;
 
 /// The sentences of an answer, set apart from the table above.
-pub fn lines(answer: &Answer) -> Vec<String> {
+pub(super) fn lines(answer: &Answer) -> Vec<String> {
     let blank = (!answer.text.is_empty()).then(String::new);
     blank.into_iter().chain(answer.text.iter().cloned()).collect()
 }
 
 /// The table of all traces together, with its answer.
-pub fn combined(answers: &Answers) -> Vec<String> {
+pub(super) fn combined(answers: &Answers, width: usize) -> Vec<String> {
     let Some(Combined { cases, ranking, answer }) = &answers.combined else { return Vec::new() };
     let goal = answer.goal;
     let mut table = Table::new(
@@ -35,7 +35,7 @@ pub fn combined(answers: &Answers) -> Vec<String> {
     let mut lines =
         vec![format!("all {} traces together (geometric mean of the ratios to the best design)", cases.len())];
     if !ranking.standings.is_empty() {
-        lines.extend(table.lines());
+        lines.extend(table.fitted(width));
     }
     lines.extend(self::lines(answer));
     lines.push(String::new());

@@ -1,32 +1,29 @@
 //! Waits until khugepaged has scanned all memory, at a pace set for this purpose.
 //!
 //! The counter `full_scans` grows at the end of a scan, so the scan during which the wait begins does not count. Only root
-//! can set the pace; the parent's guard process restores it if this process is killed.
+//! can set the pace; a guard process of the caller's restores it if this process is killed.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use hksim_linux_mm::PMD_PAGES;
-use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::procfs::ProcText;
-use hksim_linux_probe::sysfs::THP;
+use crate::procfs::ProcText;
+use crate::sysfs::THP;
 
-use super::Unsupported;
-
-/// The pace while a script waits: short sleeps, and everything in one pass.
+/// The pace during a wait: short sleeps, and everything in one pass.
 const SLEEP_MS: u64 = 5;
 const PAGES_TO_SCAN: u64 = u32::MAX as u64;
 
-/// Maximum duration of a wait: less than the parent waits for an operation.
+/// Maximum duration of a wait.
 const SCANS_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long the last scan may take to begin, after the pace is restored.
 const LAST_SCAN: Duration = Duration::from_millis(500);
 /// Interval between two looks at the counter.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A setting of khugepaged that is changed while a script waits.
+/// A setting of khugepaged that is changed during a wait.
+#[derive(Debug)]
 struct Setting {
     now: ProcText,
     /// `None` if this user may not write the file.
@@ -56,7 +53,8 @@ impl Setting {
 }
 
 /// khugepaged's counter of scans, and the settings of its pace.
-pub(super) struct Scans {
+#[derive(Debug)]
+pub struct Scans {
     full_scans: ProcText,
     global_mode: ProcText,
     /// `None` on kernels without modes by size: the global mode decides.
@@ -68,22 +66,26 @@ pub(super) struct Scans {
 
 impl Scans {
     /// Opens all files.
-    pub(super) fn open() -> Result<Scans, Unsupported> {
-        let failed = |why| Unsupported::new("khugepaged", why);
+    ///
+    /// # Errors
+    /// The kernel has no khugepaged.
+    pub fn open() -> io::Result<Scans> {
         let text = |name: &str| ProcText::open(&format!("{THP}/{name}"));
         Ok(Scans {
-            full_scans: text("khugepaged/full_scans").map_err(failed)?,
-            global_mode: text("enabled").map_err(failed)?,
+            full_scans: text("khugepaged/full_scans")?,
+            global_mode: text("enabled")?,
             size_mode: text("hugepages-2048kB/enabled").ok(),
-            sleep: Setting::open("scan_sleep_millisecs").map_err(failed)?,
-            pages: Setting::open("pages_to_scan").map_err(failed)?,
+            sleep: Setting::open("scan_sleep_millisecs")?,
+            pages: Setting::open("pages_to_scan")?,
             is_prepared: false,
         })
     }
 
-    /// Makes khugepaged scan this process from now on, and makes this code resident. Call this before a script that
-    /// waits for scans.
-    pub(super) fn prepare(&mut self) -> io::Result<()> {
+    /// Makes khugepaged scan this process from now on, and makes this code resident: later waits cause no page fault.
+    ///
+    /// # Errors
+    /// The pace cannot be read or set.
+    pub fn prepare(&mut self) -> io::Result<()> {
         register();
         if !self.is_prepared {
             self.wait(0)?;
@@ -94,7 +96,10 @@ impl Scans {
 
     /// Returns after at least `scans` scans that began after the call; `false` if that takes too long, on a busy machine.
     /// Returns immediately if the modes allow no huge pages, because khugepaged does not run then.
-    pub(super) fn wait(&mut self, scans: u64) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// The pace cannot be read or set.
+    pub fn wait(&mut self, scans: u64) -> io::Result<bool> {
         if !self.is_running() {
             return Ok(true);
         }
@@ -148,15 +153,15 @@ impl Scans {
 
 /// khugepaged scans a process from the first time that advice allows huge pages in memory that was written.
 fn register() {
-    let bytes = (2 * PMD_PAGES * PAGE_BYTES) as usize;
+    const BYTES: usize = 4 << 20;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address chosen by the kernel, which nothing else uses.
     unsafe {
-        let map = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+        let map = libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0);
         if map != libc::MAP_FAILED {
             map.cast::<u8>().write_volatile(1);
-            libc::madvise(map, bytes, libc::MADV_HUGEPAGE);
-            libc::munmap(map, bytes);
+            libc::madvise(map, BYTES, libc::MADV_HUGEPAGE);
+            libc::munmap(map, BYTES);
         }
     }
 }

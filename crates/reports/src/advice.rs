@@ -2,21 +2,21 @@
 
 use hksim_explore::advise::{Advice, FrontEntry};
 use hksim_explore::figures::Figure;
+use hksim_explore::flags::RunConfig;
 use hksim_explore::knobs::joined;
+use hksim_explore::laboratory::differences;
 use hksim_explore::sentences::{self, percent_signed};
 use hksim_policy::Policy;
-
-use crate::flags::RunConfig;
-use crate::output::table::{Lines, Table, text as text_of};
-use crate::output::units::{count, of};
-use hksim_explore::laboratory::differences;
 use hksim_results::advise::Advised;
+use hksim_text::table::Table;
+use hksim_text::units::{count, of};
 
 /// Designs of the front that are shown; JSON has all.
 const FRONT_MAX: usize = 12;
 
-/// The advice.
-pub fn text(advised: &Advised) -> String {
+/// The lines of the advice, with tables as wide as `width`; as wide as they are if that is `None`.
+pub fn lines(advised: &Advised, width: Option<usize>) -> Vec<String> {
+    let width = width.unwrap_or(usize::MAX);
     let advice = &advised.advice;
     let mut lines = head(advised);
     lines.push(String::new());
@@ -25,10 +25,10 @@ pub fn text(advised: &Advised) -> String {
     }
     lines.extend(advice.text.iter().cloned());
     let goal = advised.question.goal.0;
-    lines.extend(front(advice, goal));
-    lines.extend(held_out(advice, goal));
-    lines.extend(settings(advised));
-    text_of(&lines)
+    lines.extend(front(advice, goal, width));
+    lines.extend(held_out(advice, goal, width));
+    lines.extend(settings(advised, width));
+    lines
 }
 
 fn head(advised: &Advised) -> Vec<String> {
@@ -62,7 +62,7 @@ fn head(advised: &Advised) -> Vec<String> {
 }
 
 /// The Pareto front.
-fn front(advice: &Advice, goal: Figure) -> Vec<String> {
+fn front(advice: &Advice, goal: Figure, width: usize) -> Vec<String> {
     if advice.front.len() < 2 {
         return Vec::new();
     }
@@ -83,7 +83,7 @@ fn front(advice: &Advice, goal: Figure) -> Vec<String> {
             cell(entry, price, entry.price_ratio),
         ]);
     }
-    lines.extend(table.lines());
+    lines.extend(table.fitted(width));
     if let Some(more) = advice.front.len().checked_sub(FRONT_MAX).filter(|&more| more > 0) {
         lines.push(format!("and {more} more (--format json)"));
     }
@@ -91,7 +91,7 @@ fn front(advice: &Advice, goal: Figure) -> Vec<String> {
 }
 
 /// The traces held out.
-fn held_out(advice: &Advice, goal: Figure) -> Vec<String> {
+fn held_out(advice: &Advice, goal: Figure, width: usize) -> Vec<String> {
     let Some(summary) = sentences::held_out(&advice.held_out, goal) else { return Vec::new() };
     let has_limits = !advice.limits.is_empty();
     let to_baseline = format!("to {}", advice.baseline.design.baseline.words());
@@ -109,13 +109,13 @@ fn held_out(advice: &Advice, goal: Figure) -> Vec<String> {
         table.push(cells.into_iter().chain(has_limits.then(|| held.limits_broken.join(", "))));
     }
     let mut lines = vec![String::new()];
-    lines.extend(table.lines());
+    lines.extend(table.fitted(width));
     lines.push(summary);
     lines
 }
 
 /// The closest settings of other allocators.
-fn settings(advised: &Advised) -> Vec<String> {
+fn settings(advised: &Advised, width: usize) -> Vec<String> {
     if advised.settings.is_empty() {
         return Vec::new();
     }
@@ -130,7 +130,7 @@ fn settings(advised: &Advised) -> Vec<String> {
         ]);
     }
     let mut lines = vec![String::new()];
-    lines.extend(table.lines());
+    lines.extend(table.fitted(width));
     let joined = joined(&advised.settings);
     if !joined.is_empty() {
         lines.push(format!("Settings of one variable are set together: {}", joined.join(" ")));

@@ -9,12 +9,16 @@ pub struct Mapping {
     pub addresses: Range<u64>,
     /// `rw-p`.
     pub mode: String,
+    /// Offset in the file.
+    pub offset: u64,
     /// The number of the mapped file; 0 without one.
     pub inode: u64,
     /// The path of the file, a name in brackets, or empty.
     pub name: String,
     /// Resident, without hugetlb pages.
     pub rss_bytes: u64,
+    /// Resident, and mapped by another process, too.
+    pub shared_bytes: u64,
     /// Resident anonymous memory.
     pub anonymous_bytes: u64,
     /// In huge pages of anonymous memory.
@@ -23,6 +27,8 @@ pub struct Mapping {
     pub lazy_free_bytes: u64,
     /// Swapped out.
     pub swap_bytes: u64,
+    /// The size of its pages: larger than 4 KiB for the hugetlb pool.
+    pub page_bytes: u64,
     /// In pages of the hugetlb pool.
     pub hugetlb_bytes: u64,
     /// Locked into memory.
@@ -70,6 +76,8 @@ impl Mapping {
         let bytes = || value.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 1024;
         match key {
             "Rss" => self.rss_bytes = bytes(),
+            "KernelPageSize" => self.page_bytes = bytes(),
+            "Shared_Clean" | "Shared_Dirty" => self.shared_bytes += bytes(),
             "Anonymous" => self.anonymous_bytes = bytes(),
             "AnonHugePages" => self.huge_bytes = bytes(),
             "LazyFree" => self.lazy_free_bytes = bytes(),
@@ -104,9 +112,10 @@ fn head(line: &str) -> Option<Mapping> {
     let (start, end) = fields.next()?.split_once('-')?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     let mode = fields.next()?.to_string();
-    let inode = fields.nth(2)?.parse().ok()?;
+    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
     let name = fields.next().unwrap_or_default().trim().to_string();
-    (start < end).then(|| Mapping { addresses: start..end, mode, inode, name, ..Mapping::default() })
+    (start < end).then(|| Mapping { addresses: start..end, mode, offset, inode, name, ..Mapping::default() })
 }
 
 #[cfg(test)]
@@ -124,6 +133,7 @@ mod tests {
         assert_eq!((named.lazy_free_bytes, named.is_thp_eligible, named.has(b"hg")), (4096, Some(true), true));
         assert!(named.is_anonymous() && named.is_writable() && !named.has(b"nh"));
         assert_eq!((code.name.as_str(), code.inode, code.bytes()), ("/lib/a b.so (deleted)", 12, 4096));
+        assert_eq!((named.offset, code.offset), (0, 4096));
         assert!(!code.is_anonymous() && !code.is_writable() && code.is_thp_eligible.is_none());
     }
 }

@@ -1,0 +1,95 @@
+//! `hksim record --memory -p PID`: what the user types and reads. What is recorded is checked by the libraries' tests.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::recordings::can_record;
+use crate::support::{Bench, number};
+
+/// A process that ends with this value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A shell that starts programs all the time.
+fn shell() -> Running {
+    let script = "while :; do /bin/true; done";
+    Running(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("a shell"))
+}
+
+#[test]
+fn a_running_process_is_recorded_described_and_predicted() {
+    if !can_record() {
+        return;
+    }
+    let (bench, shell) = (Bench::new(), shell());
+    let pid = shell.0.id();
+    bench.ok(&format!("record --memory -p {pid} --duration 300ms -o sh.hkm"));
+    assert!(fs::read_to_string(format!("/proc/{pid}/status")).expect("a status").contains("TracerPid:\t0"));
+    let info = bench.ok("info sh.hkm");
+    for part in ["from the middle on", "at the start", "stopped for", "resident in", "the recording ended before"] {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    let json = bench.json("sim sh.hkm");
+    assert!(number(&json, "rss_bytes_peak") > 0 && json["recording"]["beginning"]["kind"] == "attached", "{json}");
+    assert!(number(&json["recording"]["at_start"], "resident_bytes") > 0, "{json}");
+    // Elsewhere than recorded: mappings stay where they are.
+    assert_eq!(bench.json("sim sh.hkm --kernel 6.1")["addresses"], "recorded");
+    let said = bench.run("sim sh.hkm").stderr;
+    assert!(said.contains("the recording began in the middle of the process"), "{said}");
+    let refused = bench.refused("validate sh.hkm --run-recorded");
+    assert!(refused.contains("no run begins with its memory"), "{refused}");
+    let refused = bench.refused("validate sh.hkm -- true");
+    assert!(refused.contains("no run begins with its memory"), "{refused}");
+}
+
+#[test]
+fn an_interrupt_ends_the_recording_and_not_the_process() {
+    if !can_record() {
+        return;
+    }
+    let (bench, mut shell) = (Bench::new(), shell());
+    let line = format!("record --memory -p {} -o sh.hkm --format json", shell.0.id());
+    let mut recorder = bench.command(&line).stderr(Stdio::null()).spawn().expect("hksim");
+    let (begin, is_begun) = (Instant::now(), || fs::read_dir(bench.folder()).expect("a directory").count() > 0);
+    while !is_begun() && begin.elapsed() < Duration::from_secs(60) {
+        sleep(Duration::from_millis(5));
+    }
+    // SAFETY: numbers only, for this test's own child.
+    unsafe { libc::kill(recorder.id() as libc::pid_t, libc::SIGINT) };
+    assert!(recorder.wait().expect("hksim").success());
+    assert!(shell.0.try_wait().expect("a shell").is_none(), "it runs on");
+    assert_eq!(bench.json("info sh.hkm")["footer"]["end"], "running");
+}
+
+#[test]
+fn the_end_of_the_process_ends_the_recording() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let sleeper = Running(Command::new("sleep").arg("1").spawn().expect("a program"));
+    bench.ok(&format!("record --memory -p {} -o sleep.hkm", sleeper.0.id()));
+    assert_eq!(bench.json("info sleep.hkm")["footer"]["end"], "exit");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let bench = Bench::new();
+    let said = bench.refused("record --memory -p 4194305 -o a.hkm");
+    assert!(said.contains("there is no process 4194305"), "{said}");
+    let said = bench.refused("record --memory -p 1 --duratoin 3s -o a.hkm");
+    assert!(said.contains("--duratoin: record has no such flag; did you mean --duration?"), "{said}");
+    let said = bench.refused("record --memory -p 1 -o a.hkm -- true");
+    assert!(said.contains("leave out the program, or --pid"), "{said}");
+    let said = bench.refused("record --memory -p 1 --no-aslr -o a.hkm");
+    assert!(said.contains("--no-aslr"), "{said}");
+    assert!(!bench.path("a.hkm").exists());
+}

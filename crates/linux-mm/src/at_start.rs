@@ -1,0 +1,201 @@
+//! An address space that is known from some moment on: its mappings and pages are put in place, without calls and faults.
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::config::ThpAdvice;
+use super::entry::{HugePage, PmdEntry, Pte, TableOrigin};
+use super::lock::Locked;
+use super::map::{Backing, MapFlags};
+use super::outcome::Errno;
+use super::span::{PMD_PAGES, index_of, pmd_of, pmds_touching};
+use super::vma::{Vma, VmaFlags};
+use super::vma_advice::OtherAdvice;
+
+/// What calls did to a mapping before it was observed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownTraits {
+    /// `MADV_HUGEPAGE`.
+    pub huge_page: bool,
+    /// `MADV_NOHUGEPAGE`.
+    pub no_huge_page: bool,
+    /// mlock and its like.
+    pub locked: Locked,
+    /// VM_ACCOUNT: charged to the commit limit.
+    pub accounted: bool,
+    /// `MADV_DONTFORK`.
+    pub dont_fork: bool,
+    /// `MADV_WIPEONFORK`.
+    pub wipe_on_fork: bool,
+    /// `MADV_DONTDUMP`.
+    pub dont_dump: bool,
+    /// `MADV_RANDOM`.
+    pub random: bool,
+    /// `MADV_SEQUENTIAL`.
+    pub sequential: bool,
+    /// `MADV_MERGEABLE`.
+    pub mergeable: bool,
+}
+
+/// The state of pages that were there before they were observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownPages {
+    /// Small pages of this process.
+    Small,
+    /// Small pages that a process outside the model maps, too, until the end: a write copies them.
+    SmallShared,
+    /// Small pages, given up with `MADV_FREE`.
+    SmallLazy,
+    /// Huge pages of this process, or pages of the hugetlb pool.
+    Huge,
+    /// Huge pages that a process outside the model maps, too, until the end.
+    HugeShared,
+    /// Huge pages, given up with `MADV_FREE`.
+    HugeLazy,
+    /// The zero page.
+    Zero,
+    /// The huge zero page.
+    HugeZero,
+    /// Pages in swap. The model has no swap: the next touch installs a page. Until then the page table keeps huge pages
+    /// out.
+    Swapped,
+    /// Guard pages.
+    Guard,
+}
+
+impl KnownPages {
+    /// The same memory in pages of 4 KiB.
+    #[must_use]
+    pub fn in_small_pages(self) -> Self {
+        match self {
+            Self::Huge => Self::Small,
+            Self::HugeShared => Self::SmallShared,
+            Self::HugeLazy => Self::SmallLazy,
+            Self::HugeZero => Self::Zero,
+            small => small,
+        }
+    }
+}
+
+impl Kernel {
+    /// A mapping that is there already, with the traits that calls gave it. Nothing is populated.
+    ///
+    /// # Errors
+    /// As for [`Kernel::map`].
+    pub fn know_mapping(&mut self, range: Range<u64>, flags: MapFlags, traits: KnownTraits) -> Result<(), Errno> {
+        self.make_room(&range)?;
+        if flags.hugetlb && !flags.noreserve {
+            self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
+        }
+        let thp = match (traits.huge_page, traits.no_huge_page) {
+            (true, _) => ThpAdvice::Huge,
+            (false, true) => ThpAdvice::NoHuge,
+            (false, false) => ThpAdvice::None,
+        };
+        let base = flags.vma_flags(&self.config);
+        let flags = VmaFlags {
+            thp,
+            account: traits.accounted,
+            locked: traits.locked,
+            other: OtherAdvice::known(base.other, &traits),
+            device: (flags.backing == Backing::ZeroDevice).then(|| self.vmas.new_file_id()),
+            ..base
+        };
+        self.vmas.insert_known(&range, flags);
+        Ok(())
+    }
+
+    /// Pages in a mapping that are there already, all in one state. No fault is counted. Huge states need whole, aligned
+    /// 2 MiB ranges inside one mapping; parts of such ranges are left out, and so are pages without a modelled mapping.
+    /// A page is assumed to hold bytes other than zero.
+    pub fn know_pages(&mut self, pages: Range<u64>, state: KnownPages) {
+        for vma in self.vmas.overlapping(&pages) {
+            let part = vma.start.max(pages.start)..vma.end.min(pages.end);
+            if vma.is_unmodelled() {
+                for pmd in pmds_touching(&part) {
+                    self.tables.table_because_of(TableOrigin::Unmodelled, pmd);
+                }
+                continue;
+            }
+            let is_anon = !matches!(state, KnownPages::Zero | KnownPages::Guard) && !vma.flags.hugetlb;
+            if is_anon {
+                self.vmas.prepare_anon(&vma);
+            }
+            match state {
+                KnownPages::Huge | KnownPages::HugeShared | KnownPages::HugeLazy | KnownPages::HugeZero => {
+                    let whole = part.start.div_ceil(PMD_PAGES)..part.end / PMD_PAGES;
+                    whole.for_each(|pmd| self.know_pmd(&vma, pmd, state));
+                }
+                _ => part.clone().for_each(|page| self.know_page(page, state)),
+            }
+            if self.may_be_huge(&vma) {
+                self.counters.collapsible_pages += self.small_pages(&part);
+            }
+        }
+        self.note_resident();
+        self.note_charge();
+    }
+
+    /// The page is present, and a write to it faults once, although no other process maps it: it was shared before it was
+    /// observed. No effect on pages that are absent or protected already.
+    pub fn know_write_protected(&mut self, page: u64) {
+        match self.tables.entry_mut(pmd_of(page)) {
+            Some(PmdEntry::Huge(huge)) => huge.protected = true,
+            Some(PmdEntry::Table(table)) if table.ptes[index_of(page)].is_anon() => {
+                table.ptes[index_of(page)].protect_exclusive();
+            }
+            _ => {}
+        }
+    }
+
+    fn know_pmd(&mut self, vma: &Vma, pmd: u64, state: KnownPages) {
+        if !matches!(self.tables.entry(pmd), PmdEntry::None) {
+            return;
+        }
+        if vma.flags.hugetlb {
+            return self.know_hugetlb(vma, pmd);
+        }
+        if state == KnownPages::HugeZero {
+            self.tables.replace(pmd, PmdEntry::HugeZero);
+            return;
+        }
+        let mut huge = HugePage::new();
+        (0..PMD_PAGES as usize).for_each(|index| huge.set_nonzero(index, true));
+        match state {
+            KnownPages::HugeLazy => {
+                (huge.dirty, huge.lazy) = (false, true);
+                self.note_lazily_freed(pmd * PMD_PAGES);
+            }
+            KnownPages::HugeShared => {
+                let spaces = [self.space, self.memory.new_space()];
+                let mut memory = self.memory.get();
+                huge.folio = Some(memory.folios.add_whole(spaces, PMD_PAGES as usize, true, false));
+                huge.protected = true;
+            }
+            _ => {}
+        }
+        self.tables.replace(pmd, PmdEntry::Huge(huge));
+    }
+
+    fn know_page(&mut self, page: u64, state: KnownPages) {
+        if !matches!(self.tables.entry(pmd_of(page)), PmdEntry::None | PmdEntry::Table(_)) {
+            return;
+        }
+        match state {
+            KnownPages::Zero => self.tables.set_pte(page, Pte::ZERO),
+            KnownPages::Guard => self.tables.set_pte(page, Pte::GUARD),
+            KnownPages::Swapped => _ = self.tables.table_for(pmd_of(page)),
+            KnownPages::SmallLazy => {
+                self.tables.set_pte(page, Pte::base(true, false, true));
+                self.note_lazily_freed(page);
+            }
+            KnownPages::SmallShared => {
+                let mut pte = Pte::base(true, true, false);
+                pte.set_protected(true);
+                let frame = self.memory.get().frames.share(None);
+                self.tables.set_numbered(page, pte, frame);
+            }
+            _ => self.tables.set_pte(page, Pte::base(true, true, false)),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A recording in progress: records are taken from the rings, interpreted, and written to files.
+
+use std::thread;
+use std::time::Duration;
+
+use hksim_memory_trace::{End, ExitStatus, Footer, Op, ThpDisabled};
+
+use crate::clock::monotonic_ns;
+use crate::error::MemoryRecordError;
+use crate::fault_check::FaultCheck;
+use crate::files::Files;
+use crate::interpreter::{Interpreter, Output};
+use crate::merge::Merger;
+use crate::spaces::SpaceId;
+use crate::thp_guard::ThpGuard;
+
+/// Interval between two reads of the rings.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// Number of records that are interpreted between two reads of the rings.
+const RECORDS_BETWEEN_READS: u64 = 1024;
+/// Minimum age of a record when it is used. By then all rings hold the records before it, even if the host of a
+/// virtual machine stopped a processor between taking a record's time and storing it.
+const SETTLED_NS: u64 = 100_000_000;
+
+/// A recording in progress.
+pub struct Session {
+    pub merger: Merger,
+    pub interpreter: Interpreter,
+    pub files: Files,
+    pub check: FaultCheck,
+    pub guard: Option<ThpGuard>,
+    /// When the program exited, and the footer of its address space. The footer waits for the program's status.
+    pub program_end: Option<(SpaceId, u64, Footer)>,
+}
+
+impl Session {
+    /// Records until the program has ended, or until `must_stop`. Returns whether the program has ended.
+    pub fn watch(
+        &mut self,
+        has_ended: impl Fn() -> bool,
+        mut must_stop: impl FnMut() -> bool,
+    ) -> Result<bool, MemoryRecordError> {
+        loop {
+            let has_ended = has_ended();
+            let is_last = has_ended || must_stop();
+            let now_ns = monotonic_ns();
+            let found = self.merger.take_all();
+            self.interpret(if is_last { u64::MAX } else { now_ns.saturating_sub(SETTLED_NS) })?;
+            if is_last {
+                return Ok(has_ended);
+            }
+            if !found {
+                thread::sleep(INTERVAL);
+            }
+        }
+    }
+
+    fn interpret(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
+        let mut records = 0u64;
+        while let Some(record) = self.merger.next_until(until_ns) {
+            records += 1;
+            // Small rings fill up while many records are interpreted.
+            if records.is_multiple_of(RECORDS_BETWEEN_READS) {
+                self.merger.take_all();
+            }
+            self.interpreter.take(record);
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), MemoryRecordError> {
+        while let Some((time_ns, space, output)) = self.interpreter.next_output() {
+            match output {
+                Output::Begin { pid, image, origin, thp } => {
+                    let lost_before = self.interpreter.lost;
+                    self.files.begin(space, (pid, image), origin, thp, lost_before)?;
+                    self.guarded(space, !thp.is_chosen || thp.disable == ThpDisabled::Off);
+                }
+                Output::Op { tid, op, name, stack } => {
+                    self.check.see(&op);
+                    if let Op::DisableThp { value, .. } = op {
+                        self.guarded(space, value == 0);
+                    }
+                    self.files.push(space, time_ns, tid, op, (name, stack.as_deref()))?;
+                }
+                Output::End(end) => {
+                    self.guarded(space, end == End::Exec);
+                    let footer = self.footer(space, end);
+                    match end {
+                        End::Exit if self.files.is_program(space) => self.program_end = Some((space, time_ns, footer)),
+                        _ => self.files.end(space, time_ns, footer)?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the guard whether the process of an address space is to have huge pages after the recording.
+    fn guarded(&mut self, space: SpaceId, is_guarded: bool) {
+        let Some((guard, pid)) = self.guard.as_mut().zip(self.files.pid(space)) else { return };
+        if is_guarded { guard.begins(pid) } else { guard.ends(pid) }
+    }
+
+    /// Completes the recording, whose program left this status, or removes all files if it failed.
+    pub fn complete(&mut self, status: Result<Option<ExitStatus>, MemoryRecordError>) -> Result<(), MemoryRecordError> {
+        let completed = status.and_then(|status| self.finish(status));
+        if completed.is_err() {
+            self.files.discard();
+        }
+        completed
+    }
+
+    /// Completes the file of the program, and those of address spaces that still exist.
+    fn finish(&mut self, status: Option<ExitStatus>) -> Result<(), MemoryRecordError> {
+        if let Some((space, time_ns, footer)) = self.program_end.take() {
+            self.files.end(space, time_ns, Footer { status, ..footer })?;
+        }
+        for space in self.interpreter.in_use() {
+            let footer = self.footer(space, End::Running);
+            self.files.end(space, monotonic_ns(), footer)?;
+        }
+        Ok(())
+    }
+
+    fn footer(&mut self, space: SpaceId, end: End) -> Footer {
+        let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
+        let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
+        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls, status: None }
+    }
+
+    /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.
+    pub fn lost(&self) -> u64 {
+        self.interpreter.lost.max(self.merger.lost())
+    }
+}

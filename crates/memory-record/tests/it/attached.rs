@@ -1,0 +1,179 @@
+//! The recorder and a running process: whom it refuses, and what it leaves behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use hksim_memory_record::{
+    AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, attach, is_interrupted, recover,
+};
+use hksim_memory_trace::{Beginning, End};
+use hksim_testkit::{Random, test_scale};
+use tempfile::TempDir;
+
+use crate::support::{operations, with_program};
+
+/// `server.c`: answers lines while its threads map and unmap memory.
+struct Server {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    answers: u64,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(program: &Path) -> Self {
+        let mut child =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let mut server = Self { child, output, answers: 0 };
+        server.answer();
+        server
+    }
+
+    /// Asks the server; it counts its answers.
+    fn answer(&mut self) {
+        self.answers += 1;
+        self.child.stdin.as_mut().expect("its input").write_all(b"?\n").expect("it runs");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        assert_eq!(line, format!("{}\n", self.answers));
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What must not change: threads, signal state, tracer, huge-page setting.
+    fn state(&self) -> Vec<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a status");
+        let keys = ["Threads:", "TracerPid:", "SigBlk:", "SigIgn:", "SigCgt:", "SigPnd:", "ShdPnd:", "THP_enabled:"];
+        status.lines().filter(|line| keys.iter().any(|key| line.starts_with(key))).map(str::to_string).collect()
+    }
+
+    /// The mappings that its threads do not change.
+    fn mappings(&self) -> Vec<String> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("maps");
+        maps.lines().filter(|line| line.contains('/') || line.contains('[')).map(str::to_string).collect()
+    }
+}
+
+fn options(output: PathBuf, huge_pages: HugePagesOfRunning) -> AttachOptions {
+    AttachOptions { output, duration: None, huge_pages, stack_depth: None }
+}
+
+/// The error of an attempt to attach; `None`, with the reason printed, where events cannot be had anyway.
+fn refusal(pid: u32) -> MemoryRecordError {
+    let directory = TempDir::new().expect("a directory");
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    let refused = attach(&options, pid, || {}, || true).expect_err("a refusal");
+    assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0, "nothing is left");
+    refused
+}
+
+#[test]
+fn processes_that_cannot_be_recorded_are_refused_with_the_reason() {
+    use AttachError::{Exited, Itself, KernelThread, NoProcess, Traced};
+    let refused = |pid| match refusal(pid) {
+        MemoryRecordError::Attach(why) => why,
+        other => panic!("{other}"),
+    };
+    assert!(matches!(refused(std::process::id()), Itself));
+    assert!(matches!(refused(4_194_305), NoProcess { .. }));
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        assert!(matches!(refused(2), KernelThread { .. }));
+    }
+    let mut ended = Command::new("true").spawn().expect("a program");
+    while !fs::read_to_string(format!("/proc/{}/stat", ended.id())).expect("a child").contains(") Z ") {
+        sleep(Duration::from_millis(1));
+    }
+    assert!(matches!(refused(ended.id()), Exited { .. }));
+    ended.wait().expect("a child");
+    let mut child = Command::new("sleep").arg("100").spawn().expect("a program");
+    let pid = child.id() as libc::pid_t;
+    // SAFETY: numbers only, for this test's own child.
+    assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) }, 0, "{}", std::io::Error::last_os_error());
+    match refused(child.id()) {
+        Traced { tracer, .. } => assert!(Path::new(&format!("/proc/{tracer}")).exists()),
+        other => panic!("{other}"),
+    }
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+}
+
+#[test]
+fn attaching_and_detaching_leaves_a_server_as_it_was() {
+    let Some((directory, program)) = with_program("server.c") else { return };
+    let mut server = Server::start(&program);
+    let before = (server.state(), server.mappings());
+    for cycle in 0..20 * test_scale() {
+        let huge_pages = [HugePagesOfRunning::Unchanged, HugePagesOfRunning::SwitchedOff][cycle as usize % 2];
+        let options = options(directory.path().join("a.hkm"), huge_pages);
+        match attach(&options, server.pid(), || {}, || true) {
+            Ok(report) => {
+                assert_eq!(report.files[0].end, End::Running);
+                assert!(matches!(report.files[0].beginning, Beginning::Attached { stopped_ns } if stopped_ns > 0));
+            }
+            Err(why @ MemoryRecordError::NotPermitted { .. }) => return eprintln!("skipped: {why}"),
+            Err(why) => panic!("{why}"),
+        }
+        server.answer();
+        assert_eq!((server.state(), server.mappings()), before, "cycle {cycle}");
+    }
+}
+
+/// Not a test of its own: the recorder of [`a_killed_recorder_leaves_nothing`].
+#[test]
+fn recorder_process() {
+    let (Ok(pid), Ok(file)) = (std::env::var("HKSIM_ATTACH_PID"), std::env::var("HKSIM_ATTACH_FILE")) else { return };
+    let pid: u32 = pid.parse().expect("a process");
+    let huge_pages = [HugePagesOfRunning::Unchanged, HugePagesOfRunning::SwitchedOff][pid as usize % 2];
+    let _ = attach(&options(file.into(), huge_pages), pid, || println!("attached"), || false);
+}
+
+#[test]
+fn a_killed_recorder_leaves_nothing() {
+    let Some((directory, program)) = with_program("server.c") else { return };
+    let seed = std::env::var("HKSIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    eprintln!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..10 * test_scale() {
+        let mut server = Server::start(&program);
+        let before = server.state();
+        let file = directory.path().join(format!("{round}.hkm"));
+        let recorder = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "attached::recorder_process", "--nocapture"])
+            .envs([("HKSIM_ATTACH_PID", server.pid().to_string()), ("HKSIM_ATTACH_FILE", file.display().to_string())])
+            .stdout(Stdio::null())
+            .spawn();
+        let mut recorder = recorder.expect("this test");
+        sleep(Duration::from_micros(random.below(250_000)));
+        recorder.kill().expect("the recorder");
+        recorder.wait().expect("the recorder");
+        // The process that switches huge pages on again may need a moment.
+        for _ in 0..5000 {
+            if server.state() == before {
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        server.answer();
+        assert_eq!(server.state(), before, "round {round}");
+    }
+    // What was written so far can be named.
+    let left = fs::read_dir(directory.path()).expect("a directory").flatten().map(|entry| entry.path());
+    for left in left.filter(|path| path.is_dir() && is_interrupted(path)) {
+        let report = recover(&left, None).expect("a recording");
+        assert!(report.is_recovered && report.files[0].beginning.is_attached());
+        let _ = operations(&report.files[0].path);
+    }
+}
