@@ -417,8 +417,9 @@ impl Process {
 
     /// Whether calls are recorded now. Once the recording has ended, no call is recorded until a recorder attaches.
     pub fn goes_on(&self) -> bool {
-        if is_check_due(arch::ticks()) {
-            CHECK_DUE.store(arch::ticks() + CHECK_TICKS, Ordering::Relaxed);
+        let now = clock::ticks();
+        if is_check_due(now) {
+            CHECK_DUE.store(now + CHECK_TICKS, Ordering::Relaxed);
             if session::recorder_is_gone() {
                 session::end();
             }
@@ -542,7 +543,8 @@ impl Process {
         }
     }
 
-    /// Counts the buffers of this recording whose owner has ended. Stops at the first buffer, except `own`, whose owner still runs.
+    /// Counts the buffers of this recording whose owner has ended. Stops at the first buffer, except `own`, whose owner
+    /// still runs.
     pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
         let mut at = self.buffers.load(Ordering::Acquire);

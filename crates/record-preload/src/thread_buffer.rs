@@ -44,8 +44,8 @@ pub struct ThreadBuffer {
     thread: Cell<u32>,
     /// Kernel thread id of the owner; other threads read it to find out whether the owner has ended.
     tid: AtomicU32,
-    /// Whether the owner has announced itself to the clock.
-    announced: Cell<bool>,
+    /// 1 + the number of the recording in which the owner has announced itself to the clock; 0 if it has not.
+    announced: Cell<u32>,
     /// Whether the owner may not read the clock.
     without_clock: Cell<bool>,
     /// Number of the recording to which the chunk belongs.
@@ -159,7 +159,7 @@ pub fn is_without_clock() -> bool {
 #[inline(always)]
 pub fn announce_thread() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
-    if !unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.announced.get()) {
+    if !unsafe { arch::buffer().as_ref() }.is_some_and(ThreadBuffer::is_announced) {
         announce_first();
     }
 }
@@ -454,7 +454,6 @@ impl ThreadBuffer {
         }
         self.set_cursor(0);
         self.recording.store(process::recording(), Ordering::Relaxed);
-        self.announced.set(false);
         self.take_over(process);
         if earlier.is_null() {
             process.register(self);
@@ -482,14 +481,20 @@ impl ThreadBuffer {
         // In the present recording, a chunk of an earlier one has had no thread. The new owner replaces it.
         if self.is_current() {
             clock::thread_replaced();
-            self.announced.set(false);
+            self.announced.set(0);
             self.take_over(process);
         }
         true
     }
 
+    #[inline(always)]
+    fn is_announced(&self) -> bool {
+        self.announced.get() == process::recording() + 1
+    }
+
     fn announce(&self) {
-        if !self.announced.replace(true) {
+        if !self.is_announced() {
+            self.announced.set(process::recording() + 1);
             clock::thread_begins();
         }
     }
