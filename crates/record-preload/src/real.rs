@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_int, c_ulong, c_void, size_t};
 
-use crate::{attached, touch};
+use crate::{attached, slots, touch};
 
 /// Set by the first thread that looks up the functions, so that the lookup happens once.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
@@ -93,7 +93,8 @@ pub(crate) fn find(symbol: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(from, symbol.as_ptr()) };
     // dlsym recognises "this object" by the return address: it must not be called in tail position.
-    black_box(found)
+    let found = black_box(found);
+    if attached::is_attached() { slots::without_stub(symbol, found as u64) as *mut c_void } else { found }
 }
 
 /// Whether the program calls the recorder's `malloc`, not one that the executable defines.

@@ -15,7 +15,7 @@ use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::dynamic_section::{DynamicSection, Memory};
 
 use crate::attachment::Slot;
-use crate::sys;
+use crate::{real, sys};
 
 const PT_GNU_RELRO: u32 = 0x6474_e552;
 /// Maximum number of slots whose former values are kept. Further slots get the function's address back instead of that
@@ -113,9 +113,7 @@ impl Slots<'_> {
     /// Looks up the program's functions.
     pub fn find(&self) {
         for replaced in self.functions {
-            // SAFETY: the name is a C string.
-            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, replaced.name.as_ptr()) };
-            replaced.function.store(found as u64, Ordering::Relaxed);
+            replaced.function.store(real::find(replaced.name) as u64, Ordering::Relaxed);
         }
     }
 
@@ -137,6 +135,44 @@ impl Slots<'_> {
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut walk).cast()) };
         walk.replaced
     }
+}
+
+/// The search for the definition of a function.
+struct Search<'a> {
+    name: &'a CStr,
+    address: u64,
+    /// Whether `address` is a stub of the executable.
+    is_stub: bool,
+}
+
+/// The function `name` that `dlsym` found at `address`. An executable at a fixed address has a stub for each function
+/// whose address it takes, and `dlsym` finds the stub. It jumps through a slot, so the recorder's function in that slot
+/// would call itself.
+pub fn without_stub(name: &CStr, address: u64) -> u64 {
+    let mut search = Search { name, address, is_stub: false };
+    // SAFETY: the callback takes a Search, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_for), (&raw mut search).cast()) };
+    search.address
+}
+
+/// The first module is the executable; the others follow in the order in which they are searched.
+unsafe extern "C" fn look_for(info: *mut dl_phdr_info, _size: size_t, search: *mut c_void) -> c_int {
+    // SAFETY: dl_iterate_phdr passes a valid description and the pointer it was given.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<'_>>()) };
+    // SAFETY: `dlpi_phnum` headers are at `dlpi_phdr`.
+    let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let module = LoadedModule::new(info.dlpi_addr, headers);
+    let section = module.section.and_then(|at| DynamicSection::read(&Own, module.bias, at));
+    let defined = section.and_then(|section| section.symbol(&Own, search.name));
+    if !search.is_stub {
+        search.is_stub = defined.is_none() && module.contains(search.address);
+        return c_int::from(!search.is_stub);
+    }
+    if module.contains(look_for as *const () as u64) {
+        return 0;
+    }
+    search.address = defined.unwrap_or(search.address);
+    c_int::from(defined.is_some())
 }
 
 unsafe extern "C" fn visit(info: *mut dl_phdr_info, _size: size_t, walk: *mut c_void) -> c_int {

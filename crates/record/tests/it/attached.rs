@@ -169,7 +169,7 @@ fn scale() -> u32 {
 
 #[test]
 fn all_calls_from_the_beginning_on_are_recorded() {
-    for flags in [&["-Wl,-z,lazy"][..], &["-Wl,-z,now"], &["-no-pie", "-Wl,-z,lazy"], &["-fno-plt"]] {
+    for flags in [&["-Wl,-z,lazy"][..], &["-Wl,-z,now"], &["-no-pie", "-fno-pie", "-Wl,-z,lazy"], &["-fno-plt"]] {
         let dir = scratch();
         let mut program = Program::start(dir.path(), flags);
         let before = program.slots();
