@@ -3,8 +3,8 @@
 use hksim_linux_mm::{Kernel, PAGE_BYTES, PMD_PAGES};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of samples; at twice this number every second one is dropped.
-const SAMPLES_MAX: usize = 256;
+/// At this number of samples, the interval is doubled until some are dropped.
+const SAMPLES_MAX: usize = 512;
 /// The first interval between two samples: 0.1 ms.
 const INTERVAL_NS: u64 = 100_000;
 
@@ -70,15 +70,27 @@ impl Timeline {
     #[cold]
     fn sample(&mut self, kernel: &Kernel, time_ns: u64) {
         self.samples.push(Sample::of(kernel, time_ns));
-        if self.samples.len() == 2 * SAMPLES_MAX {
-            let mut index = 0;
-            self.samples.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+        while self.samples.len() >= SAMPLES_MAX {
             self.interval_ns *= 2;
+            self.thin_out();
         }
         self.next_ns = time_ns - time_ns % self.interval_ns + self.interval_ns;
+    }
+
+    /// Keeps one sample in each interval, and the last one before each pause: otherwise the memory of a pause would seem to
+    /// be that of a moment long before it.
+    fn thin_out(&mut self) {
+        let interval_ns = self.interval_ns;
+        let mut kept_in = None;
+        let times: Vec<u64> = self.samples.iter().map(|sample| sample.time_ns).collect();
+        let mut next_ns = times[1..].iter().copied().chain([u64::MAX]);
+        self.samples.retain(|sample| {
+            let is_before_pause = next_ns.next().is_none_or(|next_ns| next_ns - sample.time_ns >= interval_ns);
+            let interval = Some(sample.time_ns / interval_ns);
+            let is_kept = is_before_pause || kept_in != interval;
+            kept_in = interval;
+            is_kept
+        });
     }
 
     /// The samples, the last one at the end.
@@ -86,5 +98,30 @@ impl Timeline {
         self.samples.retain(|sample| sample.time_ns < time_ns);
         self.samples.push(Sample::of(kernel, time_ns));
         self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_linux_mm::KernelConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_keeps_the_sample_before_it() {
+        let kernel = Kernel::new(KernelConfig::default());
+        let mut timeline = Timeline::new();
+        let (mut last_ns, pause_ns) = (0, 10_000_000_000);
+        // A burst, a pause, and so many events that samples are dropped several times.
+        let burst = (1..=7).map(|number| 40_000_000 + number * 90_000);
+        let after = (0..50_000).map(|number| pause_ns + number * 110_000);
+        for time_ns in burst.chain(after) {
+            timeline.observe(&kernel, last_ns, time_ns);
+            last_ns = time_ns;
+        }
+        let samples = timeline.finish(&kernel, last_ns);
+        let times: Vec<u64> = samples.iter().map(|sample| sample.time_ns).collect();
+        assert!((SAMPLES_MAX / 4..=SAMPLES_MAX).contains(&times.len()), "{}", times.len());
+        assert!(times.is_sorted() && times.contains(&40_630_000) && times.contains(&pause_ns), "{:?}", &times[..9]);
     }
 }
