@@ -493,8 +493,7 @@ impl ThreadBuffer {
     }
 
     fn announce(&self) {
-        if !self.is_announced() {
-            self.announced.set(process::recording() + 1);
+        if self.announced.replace(process::recording() + 1) != process::recording() + 1 {
             clock::thread_begins();
         }
     }
