@@ -16,10 +16,7 @@ pub fn profile() -> String {
     let mut text =
         "version = 7\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
             .to_string();
-    // Memory that no cache holds costs what the largest footprints cost.
-    let operations =
-        crate::calibrate::OPERATIONS.into_iter().chain(["write_fault_128m", "huge_fault_128m", "populate_write"]);
-    for (number, operation) in operations.enumerate() {
+    for (number, operation) in crate::calibrate::OPERATIONS.into_iter().enumerate() {
         text += &format!("[costs.{operation}]\n{}", quartiles(1200.0 + 10.0 * number as f64));
     }
     text += &format!("[memory.cycle]\n{}", quartiles(0.25));

@@ -161,7 +161,8 @@ fn the_fastest_design_is_named_with_the_parts_of_its_lead_unless_the_model_canno
     // This lead is more than the tie that was asked for, and less than the model's error.
     let lead = (TIE + Figure::Time.order_error_share()) / 2.0;
     let text = fastest(per_call(6.0, 4.0, 6.0 - 16.0 * lead, 4096), default).join("\n");
-    assert!(text.contains("do not differ in time on this trace, within 2.5 %"), "{text}");
+    let within = format!("do not differ in time on this trace, within {} %", Figure::Time.order_error_share() * 100.0);
+    assert!(text.contains(&within), "{text}");
 }
 
 /// A design with this system time, in milliseconds.
