@@ -80,6 +80,10 @@ fn validation_compares_the_main_stack() {
     assert!(same["stacks"][0]["traps_measured"].as_u64().is_some_and(|traps| traps > 20), "{same}");
     let other = validate("0300");
     let reason = other["reason"].as_str().unwrap_or_default();
+    // Other programs may ask for huge pages meanwhile, of a machine whose memory is in pieces.
+    if other["verdict"] == "skipped" {
+        return eprintln!("skipped: {reason}");
+    }
     assert_eq!(other["verdict"], "failed", "{other}");
     assert!(reason.contains("stack traps ") && reason.contains("stack RSS at the exit "), "{reason}");
 }
