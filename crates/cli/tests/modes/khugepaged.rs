@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -88,21 +88,26 @@ fn scanned(program: &Path, limit: u64) -> Option<[[u64; 2]; 2]> {
     Some([before, after.expect("the memory after scans")])
 }
 
+/// The program of these tests, in its bench; `None`, with the reason, if the machine cannot record it in mode `madvise`.
+fn settles() -> Option<(Bench, PathBuf)> {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !enabled.contains("[madvise]") {
+        eprintln!("skipped: transparent huge pages are not in mode madvise");
+        return None;
+    }
+    if !can_record() {
+        return None;
+    }
+    let bench = Bench::new();
+    bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"])?;
+    let program = bench.path("settles");
+    Some((bench, program))
+}
+
 #[test]
 fn settled_memory_is_as_predicted() {
     let _turn = super::alone();
-    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    if !enabled.contains("[madvise]") {
-        return eprintln!("skipped: transparent huge pages are not in mode madvise");
-    }
-    if !can_record() {
-        return;
-    }
-    let bench = Bench::new();
-    let program = bench.path("settles");
-    if bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"]).is_none() {
-        return;
-    }
+    let Some((bench, program)) = settles() else { return };
     bench.ok(&format!("record --memory -o a.hkm -- {}", program.display()));
     for limit in [511, 479, 300, 0] {
         let line = format!("sim a.hkm --thp madvise --khugepaged settled --max-ptes-none {limit}");
@@ -128,18 +133,7 @@ fn settled_memory_is_as_predicted() {
 #[test]
 fn a_program_that_rests_ends_within_its_bound() {
     let _turn = super::alone();
-    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    if !enabled.contains("[madvise]") {
-        return eprintln!("skipped: transparent huge pages are not in mode madvise");
-    }
-    if !can_record() {
-        return;
-    }
-    let bench = Bench::new();
-    let program = bench.path("settles");
-    if bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"]).is_none() {
-        return;
-    }
+    let Some((bench, program)) = settles() else { return };
     let mut held = Settings::guarded();
     let paced = [("max_ptes_none", "511"), ("pages_to_scan", "1024"), ("scan_sleep_millisecs", "700")];
     if paced.into_iter().any(|(name, value)| held.set(name, value).is_none()) {
