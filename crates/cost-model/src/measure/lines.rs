@@ -26,8 +26,10 @@ const FILL_BYTES: u64 = 1 << 10;
 const WARM_BYTES_MAX: u64 = 32 << 20;
 /// How often it is: after accesses to more memory than it holds, a last-level cache takes some passes to hold this memory.
 const WARM_PASSES: u64 = 5;
-/// Additions per round.
-const ADDITIONS: u64 = 200_000;
+/// Additions in a row. A loop of one addition can take two cycles a round, depending on where its instructions lie.
+const CHAIN: u64 = 32;
+/// Chains per round.
+const CHAINS: u64 = 6_000;
 
 /// Times in nanoseconds, by amount and round.
 #[derive(Default)]
@@ -62,21 +64,34 @@ fn ns_each(count: u64, run: impl FnOnce()) -> f64 {
 /// The time of a cycle: additions that depend on each other take one each.
 fn cycle_ns() -> f64 {
     let mut sum = black_box(1u64);
-    ns_each(ADDITIONS, || {
-        for _ in 0..ADDITIONS {
-            // The compiler may not combine additions across it.
-            sum = black_box_register(sum.wrapping_add(3));
+    ns_each(CHAIN * CHAINS, || {
+        for _ in 0..CHAINS {
+            sum = chain(sum);
         }
         black_box(sum);
     })
 }
 
-/// As `black_box`, but in a register.
+/// Adds one, [`CHAIN`] times.
 #[inline(always)]
-fn black_box_register(mut value: u64) -> u64 {
-    // SAFETY: no instructions.
-    unsafe { std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
-    value
+fn chain(mut sum: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: changes its own register and the flags.
+    unsafe {
+        std::arch::asm!(".rept {count}", "add {sum}, 1", ".endr", count = const CHAIN, sum = inout(reg) sum,
+            options(pure, nomem, nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: changes its own register.
+    unsafe {
+        std::arch::asm!(".rept {count}", "add {sum}, {sum}, #1", ".endr", count = const CHAIN, sum = inout(reg) sum,
+            options(pure, nomem, nostack));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    for _ in 0..CHAIN {
+        sum = black_box(sum + 1);
+    }
+    sum
 }
 
 /// Times `memset` piece by piece.
@@ -151,6 +166,13 @@ mod tests {
         let is_range =
             |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
         assert!(is_range(&costs.cycle), "{:?}", costs.cycle);
+        let chased = &costs.chase.0[0].cost;
+        let cycles = chased.low_ns / costs.cycle.low_ns;
+        assert!(
+            3.0 < cycles,
+            "a load from the first cache takes 4 or 5 cycles, not {cycles:.1}: {chased:?}, {:?}",
+            costs.cycle
+        );
         for (name, curve) in costs.curves() {
             if curve.0.is_empty() {
                 println!("skipped: {name}: {NO_HUGE_PAGES}");
