@@ -6,7 +6,7 @@
 
 By the number are drawn: three recordings of traces/, two generated traces, a program that is recorded now, a rule of touches
 for each, and designs over all axes that the model times. FOLDER gets the profile of this machine, predictions.json, and then
-measured.json. The table that is printed has the errors. Nothing is fitted, and nothing is left out but designs without a
+measured.json and rows.csv. The table that is printed has the errors. Nothing is fitted, and nothing is left out but designs without a
 predicted time, which are named. A number takes some six minutes.
 """
 
@@ -116,6 +116,7 @@ def main():
         print(case["name"], "measured", file=sys.stderr, flush=True)
     with open(os.path.join(arguments.folder, "measured.json"), "w", encoding="utf-8") as file:
         json.dump({"seed": arguments.seed, "profile": profile, "recordings": recordings}, file)
+    errors.write_rows(os.path.join(arguments.folder, "rows.csv"), recordings)
     errors.print_table(recordings, is_by_row=arguments.rows)
 
 

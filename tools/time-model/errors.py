@@ -1,5 +1,6 @@
 """Errors of predicted times beside measured ones."""
 
+import csv
 import importlib.util
 import itertools
 import os
@@ -116,6 +117,23 @@ def of_model(row):
 
 HEAD = ["Recording", "Replay's own ns", "Level, predicted / measured (median)", "Ratio error, median / p90",
         "Pairs that differ by over 10 %: right / wrong", "All pairs apart", "by installs", "by system time"]
+
+
+def write_rows(path, recordings):
+    """Every row as a line of CSV."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["recording", "design", "installs", "system_ns_per_call_predicted", "instructions_ns_per_call",
+                         "memory_ns_per_call", "kernel_ns_per_call", "replay_ns_per_call", "measured_ns_per_call_low",
+                         "measured_ns_per_call_median", "measured_ns_per_call_high", "system_ns_per_call_measured"])
+        for name, recording in recordings.items():
+            for row in recording["rows"]:
+                sim, measured = row["sim"], row["measured"]
+                parts, total = sim["time"]["parts_ns_per_call"], measured["cpu_ns_per_call"]
+                times = [sim["system_time"]["median_s"] / sim["calls"] * 1e9, parts["instructions"], parts["memory"],
+                         parts["kernel"], recording["own_ns"]["low"], total["low"], total["median"], total["high"],
+                         measured["system_ns_per_call"]["median"]]
+                writer.writerow([name, row["design"], sim["installs"]["total"], *(f"{ns:.2f}" for ns in times)])
 
 
 def line(cells):

@@ -75,6 +75,8 @@ def read(arguments):
 def evaluate(arguments):
     data, fitted = read(arguments)
     errors.print_table(data["recordings"], fitted, arguments.rows)
+    if arguments.csv:
+        errors.write_rows(arguments.csv, data["recordings"])
 
 
 def per_call(data):
@@ -159,6 +161,7 @@ def main():
         reading.set_defaults(run=run)
         if run == evaluate:
             reading.add_argument("--rows", action="store_true", help="print every design")
+            reading.add_argument("--csv", help="write every design to this file")
     arguments = parser.parse_args()
     arguments.run(arguments)
 
