@@ -195,8 +195,9 @@ everything() {
     thp_before=$(thp_mode)
     pool_before=$(cat "$pool" 2>/dev/null || true)
     trap restore EXIT
-    # A fresh clone is built once. To keep what a second build could use again would cost a tenth of the time.
-    [ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0
+    # A fresh clone is built once: without what only a second build could use, and without lines in backtraces. A failed
+    # assertion names its line anyway.
+    [ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
     install_tools
     lint
     check_dependencies
