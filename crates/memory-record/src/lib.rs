@@ -23,7 +23,7 @@
 //! | `fault_check` | recorded faults against those that the kernel charged |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
 //! | `shown_mode` | another THP mode than the machine's, for programs that read it |
-//! | `thp_guard`, `injected_call` | huge pages for processes that outlive the recorder |
+//! | `thp_guard` | huge pages for processes that outlive the recorder |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `recovery` | the files of a recorder that was killed |
@@ -41,7 +41,6 @@ mod fault_check;
 mod fault_events;
 mod files;
 mod filter;
-mod injected_call;
 mod interpreter;
 mod kernel_events;
 mod launch;

@@ -11,6 +11,7 @@ use std::thread;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::{PageMap, PresentPages};
 use hksim_linux_probe::scans::Scans;
+use hksim_linux_probe::status::Status;
 use libc::{c_int, c_long, pid_t};
 
 use crate::interpreter::ZERO_DEVICE;
@@ -182,9 +183,9 @@ impl Tracer {
 /// gives the snapshot: it called exit_group, a signal ended it, or another thread ends it. An exec also ends threads;
 /// remove the snapshot then.
 pub fn take_at_exit(tid: pid_t, whose: SnapshotsOf, snapshots: &mut Snapshots) {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return };
-    let Some(pid) = number(&status, "Tgid").and_then(|pid| u32::try_from(pid).ok()) else { return };
-    let is_last_thread = number(&status, "Threads") == Some(1);
+    let Ok(status) = Status::of(tid as u32) else { return };
+    let Some(pid) = status.number("Tgid") else { return };
+    let is_last_thread = status.number("Threads") == Some(1);
     // A thread that ends by itself calls exit.
     let is_ended = exiting_call(pid as pid_t, tid).is_some_and(|call| call != libc::SYS_exit);
     if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
@@ -303,13 +304,7 @@ impl Snapshot {
 
 /// Resident anonymous bytes now of the process of a thread that still runs.
 pub fn anonymous_bytes(tid: pid_t) -> Option<u64> {
-    Some(number(&fs::read_to_string(format!("/proc/{tid}/status")).ok()?, "RssAnon")? * 1024)
-}
-
-/// The number in a line `NAME: NUMBER` of /proc/PID/status.
-fn number(status: &str, name: &str) -> Option<u64> {
-    let mut values = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    values.next()?.split_ascii_whitespace().next()?.parse().ok()
+    Status::of(tid as u32).ok()?.bytes("RssAnon")
 }
 
 /// The private anonymous mappings in the text of smaps, each with whether it is a stack that grows.
@@ -387,8 +382,6 @@ mod tests {
 
     #[test]
     fn the_peak_leaves_out_other_memory() {
-        let status = "Name:\ta b\nTgid:\t7\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\nThreads:\t2\n";
-        assert_eq!((number(status, "Tgid"), number(status, "Threads"), number(status, "Vm")), (Some(7), Some(2), None));
         let mapping = MeasuredMapping { pages: 0..60, rss_bytes: 240 << 10, huge_bytes: 0, hugetlb_bytes: 0 };
         let snapshot = |peak: Option<(u64, u64)>| {
             let peak = peak.map(|(kib, error)| Peak { bytes: kib << 10, error_bytes: error << 10 });

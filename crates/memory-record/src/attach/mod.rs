@@ -183,7 +183,7 @@ impl Family<'_> {
             match Target::open(pid).map_err(MemoryRecordError::from).and_then(|target| self.attach_one(&target)) {
                 Ok(children) => waiting.extend(children),
                 // It was listed, and has ended meanwhile.
-                Err(MemoryRecordError::Attach(AttachError::NoProcess { .. } | AttachError::Exited { .. })) => {}
+                Err(MemoryRecordError::Attach(AttachError::Process { why, .. })) if why.is_end() => {}
                 Err(why) => self.left_out.push(LeftOut { pid, why: why.to_string() }),
             }
         }
