@@ -14,6 +14,7 @@ use hksim_linux_probe::scans::Scans;
 use libc::{c_int, c_long, pid_t};
 
 use crate::interpreter::ZERO_DEVICE;
+use crate::levels::Levels;
 
 /// How often the call of a thread is read that has not left its processor yet.
 const RUNNING_READS_MAX: u32 = 1000;
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub minor_faults: u64,
     /// All anonymous memory of the process.
     pub anonymous: Anonymous,
+    /// The same over time; empty if only its peak was measured, or nothing.
+    pub anonymous_levels: Levels,
 }
 
 /// Resident anonymous memory of a process, that of stacks and of written pages of private file mappings included.
@@ -254,7 +257,8 @@ impl Snapshot {
         };
         let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
         let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
-        Ok(Self { mappings, stacks, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
+        let minor_faults = minor_faults(&stat).unwrap_or_default();
+        Ok(Self { mappings, stacks, present, minor_faults, anonymous, anonymous_levels: Levels::default() })
     }
 
     /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
@@ -270,8 +274,7 @@ impl Snapshot {
             after > 0 && run.first_page < mappings[after - 1].pages.end
         };
         let present = self.present.as_ref().map(|runs| runs.iter().filter(is_inside).copied().collect());
-        let (stacks, minor_faults, anonymous) = (self.stacks.clone(), self.minor_faults, self.anonymous);
-        Self { present, mappings, stacks, minor_faults, anonymous }
+        Self { present, mappings, ..self.clone() }
     }
 
     /// Resident bytes, hugetlb included.
@@ -283,11 +286,22 @@ impl Snapshot {
     /// kernel counts all anonymous memory together. Of other memory there was at most as much as at the exit: stacks and
     /// written pages of files stay until then.
     pub fn rss_bytes_peak(&self) -> Option<[u64; 2]> {
-        let peak = self.anonymous.peak?;
+        Some(self.peak_of_mappings(self.anonymous.peak?, 0))
+    }
+
+    /// The same since a moment (CLOCK_MONOTONIC), after which `constant_bytes` of other memory did not change.
+    pub fn rss_bytes_peak_since(&self, time_ns: u64, constant_bytes: u64) -> Option<[u64; 2]> {
+        let bytes = self.anonymous_levels.highest_since(time_ns)?;
+        Some(self.peak_of_mappings(Peak { bytes, ..self.anonymous.peak? }, constant_bytes))
+    }
+
+    /// Between which bytes the highest of these mappings lies, by that of all memory, of which `constant_bytes` were other
+    /// memory all the time.
+    fn peak_of_mappings(&self, peak: Peak, constant_bytes: u64) -> [u64; 2] {
         let own: u64 = self.mappings.iter().map(|mapping| mapping.rss_bytes).sum();
         let other = self.anonymous.bytes.saturating_sub(own);
-        let least = peak.bytes.saturating_sub(other + peak.error_bytes).max(own);
-        Some([least, (peak.bytes + peak.error_bytes).max(own)])
+        let least = peak.bytes.saturating_sub(other + peak.error_bytes);
+        [least, (peak.bytes + peak.error_bytes).saturating_sub(constant_bytes)].map(|bound| bound.max(own))
     }
 
     /// Resident bytes of stacks that grow.
@@ -400,6 +414,10 @@ mod tests {
         assert_eq!(peak(Some((1000, 0))), Some([1000 - 60, 1000]));
         assert_eq!(peak(Some((310, 8))), Some([310 - 60 - 8, 318]));
         assert_eq!(peak(Some((250, 0))), Some([240, 250]), "not below the end");
+        let mut since = snapshot(Some((1000, 0)));
+        [(1, 1000), (5, 700), (9, 300)].iter().for_each(|&(time, kib)| since.anonymous_levels.take(time, kib << 10));
+        let [least, most] = since.rss_bytes_peak_since(6, 40 << 10).expect("a peak").map(|bytes| bytes >> 10);
+        assert_eq!([least, most], [700 - 60, 700 - 40], "40 of the 60 KiB of other memory did not change");
     }
 
     #[test]
