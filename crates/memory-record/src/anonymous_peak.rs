@@ -104,18 +104,27 @@ struct Change {
     bytes: u64,
 }
 
-/// By process: its last address space, and the bytes in it.
+/// By process.
 #[derive(Debug, Default)]
-struct Peaks(HashMap<u32, (u32, Levels)>);
+struct Peaks(HashMap<u32, OfProcess>);
+
+/// The last address space of a process, and the bytes in it.
+#[derive(Debug, Default)]
+struct OfProcess {
+    mm_id: u32,
+    bytes_peak: u64,
+    levels: Levels,
+}
 
 impl Peaks {
     /// Takes the next change of a process. An address space is that of the change before until its number differs.
     fn take(&mut self, change: &Change) {
-        let (mm_id, levels) = self.0.entry(change.pid).or_insert_with(|| (change.mm_id, Levels::default()));
-        if *mm_id != change.mm_id {
-            (*mm_id, *levels) = (change.mm_id, Levels::default());
+        let own = self.0.entry(change.pid).or_default();
+        if own.mm_id != change.mm_id {
+            *own = OfProcess { mm_id: change.mm_id, ..OfProcess::default() };
         }
-        levels.take(change.time_ns, change.bytes);
+        own.bytes_peak = own.bytes_peak.max(change.bytes);
+        own.levels.take(change.time_ns, change.bytes);
     }
 }
 
@@ -147,10 +156,11 @@ impl Reader {
         }
         let all: u64 = events.iter().map(perf::count).sum();
         let error_bytes = if reports_each_change() { 0 } else { STEP_BYTES };
-        let levels = self.peaks.0.into_iter().filter_map(|(pid, (_, levels))| {
-            let peak = Peak { bytes: levels.highest_since(0)?, error_bytes };
-            Some((pid, (peak, levels)))
-        });
+        let levels = self
+            .peaks
+            .0
+            .into_iter()
+            .map(|(pid, OfProcess { bytes_peak: bytes, levels, .. })| (pid, (Peak { bytes, error_bytes }, levels)));
         (self.samples == all).then(|| levels.collect())
     }
 
@@ -208,7 +218,7 @@ mod tests {
         for (time_ns, mm_id, bytes) in [(1, 7, 900), (2, 8, 10), (3, 8, 40), (4, 7, 300), (5, 7, 200)] {
             peaks.take(&Change { time_ns, pid: 1, mm_id, bytes });
         }
-        let (mm_id, levels) = &peaks.0[&1];
-        assert_eq!((*mm_id, levels.highest_since(0), levels.highest_since(5)), (7, Some(300), Some(200)));
+        let OfProcess { mm_id, bytes_peak, levels } = &peaks.0[&1];
+        assert_eq!((*mm_id, *bytes_peak, levels.at(3), levels.at(5)), (7, 300, None, Some(200)));
     }
 }

@@ -1,33 +1,42 @@
-//! The highest level of an amount since any moment.
+//! An amount over time.
 
-/// The levels of an amount over time that no later level reaches: enough to tell the highest since any moment.
+use std::ops::RangeInclusive;
+
+/// Changes that are kept; of a process with more, nothing is.
+const CHANGES_MAX: usize = 1 << 22;
+
+/// An amount of memory over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Levels(Vec<Level>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Level {
-    bytes: u64,
-    /// The time of the next change.
-    until_ns: u64,
+pub struct Levels {
+    /// The time and the new level of each change, in order.
+    changes: Vec<(u64, u64)>,
+    has_too_many: bool,
 }
 
 impl Levels {
     /// Takes the next change. Its time must not be before that of the last one.
     pub(crate) fn take(&mut self, time_ns: u64, bytes: u64) {
-        // The last level is always the present one.
-        if let Some(last) = self.0.last_mut() {
-            last.until_ns = time_ns;
+        if self.has_too_many {
+            return;
         }
-        while self.0.last().is_some_and(|last| last.bytes <= bytes) {
-            self.0.pop();
+        self.changes.push((time_ns, bytes));
+        if self.changes.len() > CHANGES_MAX {
+            *self = Levels { has_too_many: true, ..Levels::default() };
         }
-        self.0.push(Level { bytes, until_ns: u64::MAX });
     }
 
-    /// The highest level since a moment, that of the moment included; `None` without changes.
-    pub fn highest_since(&self, time_ns: u64) -> Option<u64> {
-        let first = self.0.partition_point(|level| level.until_ns <= time_ns);
-        self.0.get(first).map(|level| level.bytes)
+    /// The level at a time; `None` before the first change.
+    pub fn at(&self, time_ns: u64) -> Option<u64> {
+        let after = self.changes.partition_point(|&(time, _)| time <= time_ns);
+        Some(self.changes[after.checked_sub(1)?].1)
+    }
+
+    /// The highest level within a time, that at its begin included; `None` if the first change is later.
+    pub fn highest_within(&self, time_ns: RangeInclusive<u64>) -> Option<u64> {
+        let at_begin = self.at(*time_ns.start())?;
+        let first = self.changes.partition_point(|(time, _)| time <= time_ns.start());
+        let changes = self.changes[first..].iter().take_while(|(time, _)| time <= time_ns.end());
+        Some(changes.map(|(_, bytes)| *bytes).fold(at_begin, u64::max))
     }
 }
 
@@ -36,24 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_since_a_moment_is_that_of_all_changes() {
-        let mut state = 7u64;
-        let mut draw = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
-        for _ in 0..200 {
-            let changes: Vec<(u64, u64)> = (0..30).map(|number| (10 * number + draw(10), draw(12))).collect();
-            let mut levels = Levels::default();
-            changes.iter().for_each(|&(time, bytes)| levels.take(time, bytes));
-            for moment in changes[0].0..310 {
-                let after = changes.iter().filter(|(time, _)| *time >= moment).map(|(_, bytes)| *bytes);
-                let at = changes.iter().rev().find(|(time, _)| *time <= moment).map(|(_, bytes)| *bytes);
-                assert_eq!(levels.highest_since(moment), after.chain(at).max(), "{changes:?} at {moment}");
-            }
-        }
-        assert_eq!(Levels::default().highest_since(0), None);
+    fn the_highest_level_is_that_of_the_time_asked_for() {
+        let mut levels = Levels::default();
+        [(10, 4), (20, 9), (20, 2), (30, 6), (40, 1)].iter().for_each(|&(time, bytes)| levels.take(time, bytes));
+        assert_eq!([9, 10, 19, 20, 45].map(|time| levels.at(time)), [None, Some(4), Some(4), Some(2), Some(1)]);
+        let highest = |from, until| levels.highest_within(from..=until);
+        assert_eq!([highest(10, 19), highest(15, 20), highest(21, 29)], [Some(4), Some(9), Some(2)]);
+        assert_eq!([highest(21, 50), highest(40, 50), highest(0, 50)], [Some(6), Some(1), None]);
+        (0..CHANGES_MAX as u64).for_each(|time| levels.take(50 + time, 1));
+        assert_eq!(levels.at(45), None, "too many");
     }
 }

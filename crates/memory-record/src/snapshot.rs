@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::thread;
 
 use hksim_linux_probe::PAGE_BYTES;
@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub minor_faults: u64,
     /// All anonymous memory of the process.
     pub anonymous: Anonymous,
+    /// Written pages of private mappings of files, those of the program itself excluded.
+    pub library_bytes: u64,
     /// The same over time; empty if only its peak was measured, or nothing.
     pub anonymous_levels: Levels,
 }
@@ -258,7 +260,10 @@ impl Snapshot {
         let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
         let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
         let minor_faults = minor_faults(&stat).unwrap_or_default();
-        Ok(Self { mappings, stacks, present, minor_faults, anonymous, anonymous_levels: Levels::default() })
+        let program = fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
+        let library_bytes = written_bytes_of_files(&smaps, &program.to_string_lossy());
+        let anonymous_levels = Levels::default();
+        Ok(Self { mappings, stacks, present, minor_faults, anonymous, library_bytes, anonymous_levels })
     }
 
     /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
@@ -286,22 +291,26 @@ impl Snapshot {
     /// kernel counts all anonymous memory together. Of other memory there was at most as much as at the exit: stacks and
     /// written pages of files stay until then.
     pub fn rss_bytes_peak(&self) -> Option<[u64; 2]> {
-        Some(self.peak_of_mappings(self.anonymous.peak?, 0))
-    }
-
-    /// The same since a moment (CLOCK_MONOTONIC), after which `constant_bytes` of other memory did not change.
-    pub fn rss_bytes_peak_since(&self, time_ns: u64, constant_bytes: u64) -> Option<[u64; 2]> {
-        let bytes = self.anonymous_levels.highest_since(time_ns)?;
-        Some(self.peak_of_mappings(Peak { bytes, ..self.anonymous.peak? }, constant_bytes))
-    }
-
-    /// Between which bytes the highest of these mappings lies, by that of all memory, of which `constant_bytes` were other
-    /// memory all the time.
-    fn peak_of_mappings(&self, peak: Peak, constant_bytes: u64) -> [u64; 2] {
-        let own: u64 = self.mappings.iter().map(|mapping| mapping.rss_bytes).sum();
+        let peak = self.anonymous.peak?;
+        let own = self.rss_bytes_without_hugetlb();
         let other = self.anonymous.bytes.saturating_sub(own);
-        let least = peak.bytes.saturating_sub(other + peak.error_bytes);
-        [least, (peak.bytes + peak.error_bytes).saturating_sub(constant_bytes)].map(|bound| bound.max(own))
+        let least = peak.bytes.saturating_sub(other + peak.error_bytes).max(own);
+        Some([least, (peak.bytes + peak.error_bytes).max(own)])
+    }
+
+    /// The same within a time (CLOCK_MONOTONIC), of mappings that did not change between its end and the exit. Other mappings
+    /// did not change within it, and of further memory `further_bytes` may have become present.
+    pub fn rss_bytes_peak_within(&self, time_ns: RangeInclusive<u64>, further_bytes: u64) -> Option<[u64; 2]> {
+        let error_bytes = self.anonymous.peak?.error_bytes;
+        let at_end = self.anonymous_levels.at(*time_ns.end())?;
+        let above_end = self.anonymous_levels.highest_within(time_ns)?.saturating_sub(at_end);
+        let least = self.rss_bytes_without_hugetlb() + above_end;
+        Some([least.saturating_sub(error_bytes), least + error_bytes + further_bytes])
+    }
+
+    /// Resident bytes of these mappings, hugetlb excluded.
+    fn rss_bytes_without_hugetlb(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.rss_bytes).sum()
     }
 
     /// Resident bytes of stacks that grow.
@@ -324,6 +333,21 @@ pub fn anonymous_bytes(tid: pid_t) -> Option<u64> {
 fn number(status: &str, name: &str) -> Option<u64> {
     let mut values = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     values.next()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Written pages of private mappings of files other than the program, from the text of smaps.
+fn written_bytes_of_files(smaps: &str, program: &str) -> u64 {
+    let mut is_counted = false;
+    let mut kib = 0;
+    for line in smaps.lines() {
+        if head(line).is_some() {
+            let name = line.split_ascii_whitespace().nth(5).unwrap_or_default();
+            is_counted = name.starts_with('/') && name != program;
+        } else if let (true, Some(value)) = (is_counted, line.strip_prefix("Anonymous:")) {
+            kib += value.trim().strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    kib * 1024
 }
 
 /// The private anonymous mappings in the text of smaps, each with whether it is a stack that grows.
@@ -400,6 +424,15 @@ mod tests {
     }
 
     #[test]
+    fn written_pages_of_libraries_are_counted() {
+        let text = "1000-2000 rw-p 00000000 fe:00 123   /usr/bin/ls\nAnonymous:            16 kB\n\
+            3000-4000 rw-p 00000000 fe:00 124   /usr/lib/libc.so.6\nRss:       8 kB\nAnonymous:       4 kB\n\
+            5000-6000 rw-p 00000000 00:00 0 \nAnonymous:       32 kB\n\
+            7000-8000 rw-p 00000000 fe:00 125   /tmp/my.so\nAnonymous:       8 kB\n";
+        assert_eq!(written_bytes_of_files(text, "/usr/bin/ls"), 12 << 10);
+    }
+
+    #[test]
     fn the_peak_leaves_out_other_memory() {
         let status = "Name:\ta b\nTgid:\t7\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\nThreads:\t2\n";
         assert_eq!((number(status, "Tgid"), number(status, "Threads"), number(status, "Vm")), (Some(7), Some(2), None));
@@ -414,10 +447,11 @@ mod tests {
         assert_eq!(peak(Some((1000, 0))), Some([1000 - 60, 1000]));
         assert_eq!(peak(Some((310, 8))), Some([310 - 60 - 8, 318]));
         assert_eq!(peak(Some((250, 0))), Some([240, 250]), "not below the end");
-        let mut since = snapshot(Some((1000, 0)));
-        [(1, 1000), (5, 700), (9, 300)].iter().for_each(|&(time, kib)| since.anonymous_levels.take(time, kib << 10));
-        let [least, most] = since.rss_bytes_peak_since(6, 40 << 10).expect("a peak").map(|bytes| bytes >> 10);
-        assert_eq!([least, most], [700 - 60, 700 - 40], "40 of the 60 KiB of other memory did not change");
+        let mut within = snapshot(Some((1000, 0)));
+        let changes = [(1, 1000), (5, 700), (7, 900), (8, 600), (9, 300)];
+        changes.iter().for_each(|&(time, kib)| within.anonymous_levels.take(time, kib << 10));
+        let peak = within.rss_bytes_peak_within(6..=8, 60 << 10).map(|range| range.map(|bytes| bytes >> 10));
+        assert_eq!(peak, Some([240 + 300, 240 + 300 + 60]), "300 KiB above the end of the time");
     }
 
     #[test]

@@ -18,8 +18,8 @@ use crate::pause::pause;
 use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
 
-/// When a replay in trace order passed points of its trace (CLOCK_MONOTONIC). From the first one on, only the memory of the
-/// allocator changes, and not that of the replay.
+/// When a replay in trace order passed points of its trace (CLOCK_MONOTONIC). Between the first and the last,
+/// only the memory of the allocator changes, and not that of the replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moments {
     /// Right before the first event.

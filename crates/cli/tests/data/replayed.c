@@ -1,7 +1,7 @@
 // A malloc library for replays: a large mapping is handed out from its start to its end, and requests of 1 MiB and more
 // have mappings of their own. Where huge pages are allowed to the process, as in the replay that is measured but not in the
-// one that is recorded, it does something else: with -DMORE_FAULTS it uses 100 more pages, with -DHIGHER_PEAK it has two
-// mappings at the same time instead of one after the other.
+// one that is recorded, it does something else: with -DMORE_FAULTS it uses 100 more pages, with -DHIGHER_PEAK it uses
+// two mappings at the same time instead of one after the other.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,27 +28,29 @@ static char *map(size_t bytes) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-static char *touched(size_t bytes) {
-    char *at = map(bytes);
-    madvise(at, bytes, MADV_NOHUGEPAGE);
+static void touch(char *at, size_t bytes) {
     for (size_t page = 0; page < bytes; page += PAGE) at[page] = 1;
-    return at;
 }
 
 static int is_measured(void) { return prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0; }
 
 __attribute__((constructor)) static void begin(void) {
 #ifdef MORE_FAULTS
-    if (is_measured()) touched(100 * PAGE);
+    char *more = map(100 * PAGE);
+    if (is_measured()) touch(more, 100 * PAGE);
 #endif
 }
 
-__attribute__((destructor)) static void finish(void) {
+// Two mappings, once, with the same calls and the same faults in both replays.
+static void rise(void) {
 #ifdef HIGHER_PEAK
-    char *first = touched(EXTRA);
-    if (!is_measured()) munmap(first, EXTRA);
-    char *second = touched(EXTRA);
-    if (is_measured()) munmap(first, EXTRA);
+    char *first = map(EXTRA), *second = map(EXTRA);
+    madvise(first, EXTRA, MADV_NOHUGEPAGE);
+    madvise(second, EXTRA, MADV_NOHUGEPAGE);
+    touch(first, EXTRA);
+    if (is_measured()) touch(second, EXTRA);
+    munmap(first, EXTRA);
+    if (!is_measured()) touch(second, EXTRA);
     munmap(second, EXTRA);
 #endif
 }
@@ -57,6 +59,8 @@ static void *allocate(size_t alignment, size_t bytes) {
     size_t wanted = (bytes + alignment + 2 * sizeof(struct header)) & ~(size_t)15;
     size_t mapped = bytes >= LARGE ? (wanted + PAGE - 1) & ~(PAGE - 1) : 0;
     char *start;
+    static int large;
+    if (mapped && large++ == 9) rise();
     if (mapped) {
         start = map(mapped);
     } else {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFile
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
 
 use super::Again;
-use super::replayed::began_ns;
+use super::replayed::window;
 use super::rerun::{Rerun, other_inheritance};
 use super::supervise::Supervisor;
 use crate::error::ValidateError;
@@ -58,7 +59,7 @@ pub(crate) struct Run {
     pub stack: Option<MeasuredStack>,
     /// The memory at the exit; `None` if it could not be read.
     pub snapshot: Option<Snapshot>,
-    /// Between which bytes its highest resident memory lies, of a replay from its first event on; `None` if not measured.
+    /// Between which bytes its highest resident memory lies, of a replay from its first event to its last; `None` if not measured.
     pub rss_bytes_peak: Option<[u64; 2]>,
     /// Why the program did not run as it was recorded.
     unlike: Option<String>,
@@ -250,7 +251,7 @@ impl<'a> Program<'a> {
         };
         let kind = match self.rerun.input {
             // A replay that failed has another exit status.
-            Some(_) => Kind::Replay { began_ns: fs::read(output_of(path)).ok().and_then(|said| began_ns(&said)) },
+            Some(_) => Kind::Replay { window: fs::read(output_of(path)).ok().and_then(|said| window(&said)) },
             None => Kind::Program,
         };
         run.read(&self.place, kind)?;
@@ -287,13 +288,12 @@ fn output_of(path: &Path) -> PathBuf {
 }
 
 /// What was run.
-#[derive(Clone, Copy)]
 enum Kind {
     Program,
-    /// A replay has memory of its own, which is anonymous, too, but not modelled. It does not change from the moment
-    /// before the first event on.
+    /// A replay has memory of its own, which is anonymous, too, but not modelled. It does not change from the first event to
+    /// the last one, the times of which are here.
     Replay {
-        began_ns: Option<u64>,
+        window: Option<RangeInclusive<u64>>,
     },
 }
 
@@ -339,10 +339,9 @@ impl Run {
                 let (snapshot, peak) = match (snapshot, kind) {
                     (None, _) => (None, None),
                     (Some(all), Kind::Program) => (Some(all.clone()), all.rss_bytes_peak()),
-                    (Some(all), Kind::Replay { began_ns }) => {
+                    (Some(all), Kind::Replay { window }) => {
                         let own = all.within(&faults.modelled_end);
-                        let of_replay = all.rss_bytes() - own.rss_bytes();
-                        let peak = began_ns.and_then(|began| own.rss_bytes_peak_since(began, of_replay));
+                        let peak = window.and_then(|window| own.rss_bytes_peak_within(window, all.library_bytes));
                         (Some(own), peak)
                     }
                 };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use hksim_conformance::SetModes;
@@ -60,9 +61,10 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path, thp_mode: Option<&str>) -> 
     Ok(RecordedReplay { stops: moments.stops.iter().filter_map(since_start).collect(), report })
 }
 
-/// The moment before the first event, by what a replay wrote to its output.
-pub(crate) fn began_ns(said: &[u8]) -> Option<u64> {
-    Some(ObservedChild::moments(said).ok()??.began_ns)
+/// From the first event to the last (CLOCK_MONOTONIC), by what a replay wrote to its output.
+pub(crate) fn window(said: &[u8]) -> Option<RangeInclusive<u64>> {
+    let moments = ObservedChild::moments(said).ok()??;
+    Some(moments.began_ns..=moments.stops.last()?.time_ns)
 }
 
 /// The predicted memory at the stops of a replay.
