@@ -358,6 +358,6 @@ impl Attributor {
 
 /// Whether a reason is a conclusion from the accesses of an instruction, which all accesses of the instruction share.
 fn is_conclusion(reason: Reason) -> bool {
-    use Reason::{FreeList, Header, LiveBlock, Metadata, Prefault};
-    matches!(reason, FreeList | Header | LiveBlock | Metadata | Prefault)
+    use Reason::{Copy, FreeList, Header, LiveBlock, Metadata, Prefault, Zeroing};
+    matches!(reason, Copy | FreeList | Header | LiveBlock | Metadata | Prefault | Zeroing)
 }

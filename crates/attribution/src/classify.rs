@@ -64,7 +64,8 @@ pub fn reason_of(
         return Reason::FreeList;
     }
     let fills = group.iter().any(|access| access.fills);
-    if fills && current.frees() {
+    let takes_back = current.frees() || current.copies() && !is_inside;
+    if fills && takes_back {
         return Reason::Clearing;
     }
     if is_inside {
