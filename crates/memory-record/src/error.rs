@@ -142,6 +142,22 @@ pub enum AttachError {
         /// What forbids it.
         why: String,
     },
+    /// The kernel does not report to this user what a running process does.
+    #[error(
+        "process {pid} ({name}) cannot be recorded: {why}. What a running process does is reported by tracepoints alone, which \
+         need tracefs and CAP_PERFMON, that is root{paranoid}; use sudo, or start the program with hksim record --memory, \
+         which needs no rights"
+    )]
+    NoEvents {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// What is missing.
+        why: String,
+        /// The machine's setting, in brackets.
+        paranoid: String,
+    },
     /// The kernel refused to stop it.
     #[error("process {pid} ({name}) cannot be stopped: {source}")]
     Stop {
