@@ -1,6 +1,5 @@
 //! Reports page contents to the kernel model if it needs them.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use hksim_policy::PAGE_BYTES;
@@ -11,23 +10,23 @@ use crate::observer::MemoryObserver;
 use hksim_linux_mm::{Content, PMD_PAGES};
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Reports to an observer the content of every page whose folio an MADV_FREE of `pages` may split: those in the same
-    /// PMD ranges, and those that a move has separated from the rest of their folio.
-    pub(super) fn report_contents(&self, pages: &Range<u64>, observer: &RefCell<H>) {
+    /// Reports the content of every page whose folio an MADV_FREE of `pages` may split: those in the same PMD ranges,
+    /// and those that a move has separated from the rest of their folio.
+    pub(super) fn report_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let at = self.pages_at(pages);
         let pmds = at.start - at.start % PMD_PAGES..at.end.next_multiple_of(PMD_PAGES);
-        self.report_contents_at(contents, &pmds, observer);
-        let elsewhere = observer.borrow().folio_pages_outside(&pmds);
+        self.report_contents_at(contents, &pmds);
+        let elsewhere = self.observer.borrow().folio_pages_outside(&pmds);
         for page in elsewhere {
-            self.report_contents_at(contents, &(page..page + 1), observer);
+            self.report_contents_at(contents, &(page..page + 1));
         }
     }
 
     /// Reports the content of the arena's pages in a range of the address space.
-    fn report_contents_at(&self, contents: &Contents, range: &Range<u64>, observer: &RefCell<H>) {
+    fn report_contents_at(&self, contents: &Contents, range: &Range<u64>) {
         let arena_page = self.layout.arena / PAGE_BYTES;
-        let mut observer = observer.borrow_mut();
+        let mut observer = self.observer.borrow_mut();
         for page in self.arena_pages_at(range).into_iter().flatten() {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
