@@ -3,7 +3,7 @@
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses;
-//!   [`trap_samples`]: the same with instructions and stacks.
+//!   [`trap_samples`]: the same with instructions and stacks; [`uprobe`]: breakpoints of the kernel in program files.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`smaps`]: a process's mappings with their
@@ -99,6 +99,8 @@ pub mod tracefs;
 pub mod trap_samples;
 #[cfg(feature = "std")]
 pub mod traps;
+#[cfg(feature = "std")]
+pub mod uprobe;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

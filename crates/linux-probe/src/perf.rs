@@ -9,10 +9,12 @@ use libc::{c_int, c_ulong, pid_t};
 /// Parameters of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// [`TYPE_SOFTWARE`], [`TYPE_TRACEPOINT`] or [`TYPE_HARDWARE_CACHE`].
+    /// [`TYPE_SOFTWARE`], [`TYPE_TRACEPOINT`], [`TYPE_HARDWARE_CACHE`] or the number of another event source.
     pub kind: u32,
     /// The event within its kind.
     pub config: u64,
+    /// More about the event, for kinds that need it.
+    pub more: [u64; 2],
     /// Sample every Nth event; 0 only counts.
     pub sample_period: u64,
     /// Contents of a sample: `SAMPLE_*`.
@@ -81,6 +83,8 @@ pub const SAMPLE_TIME: u64 = 1 << 2;
 pub const SAMPLE_ADDRESS: u64 = 1 << 3;
 /// Sample a tracepoint's data.
 pub const SAMPLE_RAW: u64 = 1 << 10;
+/// Begin a sample with the number of its event ([`number_of`]), and append it to other records.
+pub const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 /// Sample registers of user mode.
 pub const SAMPLE_REGISTERS: u64 = 1 << 12;
 /// Sample a part of the user stack, from the stack pointer on.
@@ -113,6 +117,8 @@ pub const FLAG_WATERMARK: u64 = 1 << 14;
 pub const FLAG_USE_CLOCKID: u64 = 1 << 25;
 
 const FLAG_FD_CLOEXEC: c_ulong = 8;
+/// `_IOR('$', 7, __u64 *)`.
+const IOCTL_ID: c_ulong = 0x8008_2407;
 const IOCTL_ENABLE: c_ulong = 0x2400;
 const IOCTL_DISABLE: c_ulong = 0x2401;
 const IOCTL_SET_OUTPUT: c_ulong = 0x2405;
@@ -137,6 +143,8 @@ pub fn open_of(thread: pid_t, request: &Request, processor: Option<c_int>) -> io
         kind: request.kind,
         size: size_of::<Attributes>() as u32,
         config: request.config,
+        config1: request.more[0],
+        config2: request.more[1],
         sample_period: request.sample_period,
         sample_type: request.sample_type,
         read_format: request.read_format,
@@ -169,6 +177,19 @@ pub fn enable(event: &OwnedFd) {
 pub fn disable(event: &OwnedFd) {
     // SAFETY: as in `enable`.
     unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_DISABLE as _, 0) };
+}
+
+/// The number that the event's records carry.
+///
+/// # Errors
+/// The kernel refuses to tell it.
+pub fn number_of(event: &OwnedFd) -> io::Result<u64> {
+    let mut number = 0u64;
+    // SAFETY: the kernel writes 8 bytes, the size of `number`.
+    match unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_ID as _, &raw mut number) } {
+        0 => Ok(number),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// How often the event has happened.

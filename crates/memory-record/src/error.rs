@@ -90,6 +90,20 @@ pub enum AttachError {
         /// The reason, and what to do.
         why: AttachObstacle,
     },
+    /// The kernel does not report to this user what a running process does.
+    #[error(
+        "process {pid}: cannot be recorded: {why}. What a running process does is reported by tracepoints alone, which \
+         need tracefs and CAP_PERFMON, that is root{paranoid}; use sudo, or start the program with hksim record --memory, \
+         which needs no rights"
+    )]
+    NoEvents {
+        /// The process.
+        pid: u32,
+        /// What is missing.
+        why: String,
+        /// The machine's setting, in brackets.
+        paranoid: String,
+    },
     /// A thread is in a call that cannot be interrupted.
     #[error(
         "process {pid} was not recorded: its thread {tid} did not stop within 2 s, since it is in a call that cannot be \

@@ -28,7 +28,7 @@
 //! | `files` | one file for each address space |
 //! | `recovery` | the files of a recorder that was killed |
 //! | `snapshot` | the memory of a program at its exit |
-//! | `anonymous_peak` | its highest anonymous memory |
+//! | `anonymous_peak`, `levels` | its anonymous memory over time, and the highest |
 
 mod anonymous_peak;
 mod attach;
@@ -44,6 +44,7 @@ mod filter;
 mod interpreter;
 mod kernel_events;
 mod launch;
+mod levels;
 mod machine;
 mod merge;
 mod module_file;
@@ -70,6 +71,7 @@ pub use machine::{inherited_here, is_allocator_variable};
 pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, record, record_with};
 pub use recovery::{is_interrupted, recover};
 pub use signals::{SignalsEndRecording, SignalsToProgram};
+pub use levels::Levels;
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;
 pub use tracer::Traced;

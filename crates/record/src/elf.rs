@@ -84,7 +84,7 @@ pub fn symbols(path: &Path) -> Option<Symbols> {
 }
 
 /// Whether the parts that parsing reads are not larger than those of any program.
-fn has_credible_tables(file: &ReadCache<File>) -> ::object::Result<bool> {
+pub fn has_credible_tables(file: &ReadCache<File>) -> ::object::Result<bool> {
     let header = FileHeader64::<::object::Endianness>::parse(file)?;
     let endian = header.endian()?;
     Ok(header.section_headers(endian, file)?.iter().all(|section| {

@@ -23,6 +23,7 @@ mod ended;
 mod environment;
 mod epoch;
 mod error;
+mod functions;
 #[cfg(test)]
 mod growing;
 mod in_use;
@@ -82,8 +83,11 @@ use std::time::{Duration, Instant};
 pub use attach::attach_watched;
 pub use epoch::ClockReads;
 pub use error::RecordError;
+pub use functions::{Functions, record_functions};
 pub use program::{Obstacle, find as find_program, obstacle};
-pub use report::{Attachment, DamagedLog, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
+pub use report::{
+    Attachment, DamagedLog, Exit, FunctionCalls, Probed, RecordReport, RecordedTrace, Touches, UnseenImage,
+};
 
 use control::Begin;
 use object::{Unpacked, Variant};

@@ -31,7 +31,7 @@ impl Exit {
 }
 
 /// A recording: one trace per process image.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RecordReport {
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
@@ -68,6 +68,8 @@ pub struct RecordReport {
     pub end_reason: Option<EndReason>,
     /// The process to which the recorder attached; `None` if it started the program.
     pub attached: Option<Attachment>,
+    /// The functions whose calls were recorded by probes; `None` for other recordings.
+    pub probed: Option<Probed>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
     pub recorded_s: Option<f64>,
     /// Number of events converted while the program ran.
@@ -92,6 +94,36 @@ pub struct Attachment {
     pub begun_s: f64,
     /// Whether the process makes no call through the recorder any more. If not, its next call restores that.
     pub restored: bool,
+}
+
+/// Functions of a running process that were recorded by the kernel's breakpoints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Probed {
+    /// The process.
+    pub pid: u32,
+    /// The functions, in the order in which they were named.
+    pub functions: Vec<FunctionCalls>,
+    /// Nanoseconds that the probes add to a call and its return, measured on a function of hksim at the start.
+    pub call_cost_ns: f64,
+    /// Entries and returns that were lost, because hksim did not read them in time.
+    pub records_lost: u64,
+    /// Calls of other processes that execute the same files: they are slowed, but not recorded.
+    pub foreign_calls: u64,
+}
+
+/// A probed function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FunctionCalls {
+    /// Its name.
+    pub name: String,
+    /// The function of C whose arguments it has.
+    pub role: &'static str,
+    /// The file in which it is, as the process sees it.
+    pub file: String,
+    /// Its calls, also those that another of the functions made.
+    pub calls: u64,
+    /// Its calls that are left out because the role cannot have such arguments, so it has others.
+    pub impossible_calls: u64,
 }
 
 /// A log that cannot be read.

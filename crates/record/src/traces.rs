@@ -185,6 +185,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         unseen_calls: Vec::new(),
         end_reason: ended,
         attached: None,
+        probed: None,
         recorded_s: None,
         events_converted_live: events_ahead,
         converted_s: began.elapsed().as_secs_f64(),

@@ -4,12 +4,14 @@
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
 //! - [`sites`]: call sites; [`profile`]: touch profiles, for objects that were not watched.
 //! - [`import`]: reads other programs' formats; [`export`]: writes them; [`row`]: an event as a table row.
+//! - [`functions`]: allocator functions by name.
 //! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: maps addresses to objects.
 //! - [`splitmix`]: the seeded random numbers of generators and searches.
 
 pub mod error;
 pub mod event;
 pub mod export;
+pub mod functions;
 pub mod generate;
 pub mod header;
 pub mod hkt;

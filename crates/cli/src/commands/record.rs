@@ -14,8 +14,8 @@ use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
-    ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, attach_watched, record_watched, recover,
-    recover_to, recovered_output,
+    ClockReads, Functions, Operators, Options, Programs, RecordReport, Touch as Recorded, attach_watched, record_functions,
+    record_watched, recover, recover_to, recovered_output,
 };
 use hksim_text::nearest;
 use serde::Serialize;
@@ -64,7 +64,7 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record -p 4711 --duration 30s -o app.hkt\n  hksim record --memory -p 4711 --duration 30s -o app.hkm\n  hksim record --recover .app.hkt.recording-k3Xz9q"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record -p 4711 --duration 30s -o app.hkt\n  hksim record --memory -p 4711 --duration 30s -o app.hkm\n  hksim record -p 4711 --functions je_malloc,je_free --duration 30s -o app.hkt\n  hksim record --recover .app.hkt.recording-k3Xz9q"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
@@ -76,6 +76,11 @@ pub struct Args {
     /// Record this running process and its children from now on, until --duration, Ctrl-C or its end
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["accesses", "backend", "no_aslr", "recover"])]
     pid: Option<u32>,
+    /// With --pid: record these functions by breakpoints of the kernel, for static programs and allocators of their own
+    /// (as root): je_malloc,je_free,get=malloc,put=free
+    #[arg(long, value_name = "NAMES", requires = "pid", conflicts_with_all = ["memory", "paused", "max_size", "stacks",
+        "operators", "only", "no_children", "clock"])]
+    functions: Option<Functions>,
     /// With --memory --pid: make the process switch huge pages off meanwhile (prctl), so that each touch is seen; this
     /// changes it
     #[arg(long, requires = "pid", requires = "memory", hide_short_help = true)]
@@ -231,9 +236,10 @@ fn record(args: &Args) -> Result<RecordReport> {
     let earlier = file::set_aside(output)?;
     let line = Recording::new();
     let mut show = |progress: &_| line.show(progress);
-    let report = match args.pid {
-        Some(pid) => attach_watched(&options, pid, &mut show)?,
-        None => record_watched(&options, &args.command, &mut show)?,
+    let report = match (args.pid, &args.functions) {
+        (Some(pid), Some(functions)) => record_functions(output, options.duration, functions, pid, &mut show)?,
+        (Some(pid), None) => attach_watched(&options, pid, &mut show)?,
+        (None, _) => record_watched(&options, &args.command, &mut show)?,
     };
     drop(line);
     file::keep_earlier(earlier, args.format);

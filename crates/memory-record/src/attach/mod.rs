@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hksim_linux_probe::sysfs;
 use hksim_memory_trace::{Beginning, Header, Inherited, Limits, Op, ThpDisabled};
 use libc::pid_t;
 
@@ -113,7 +114,7 @@ pub fn attach(
     };
     raise_descriptor_limit();
     let (begin, start_ns) = (Instant::now(), monotonic_ns());
-    let events = KernelEvents::without_threads(options.stack_depth.is_some())?;
+    let events = KernelEvents::without_threads(options.stack_depth.is_some()).map_err(|why| no_events(&root, why))?;
     let mut family = Family { events, guard: guard.as_mut(), left_out: Vec::new(), records: Vec::new() };
     family.attach(&root)?;
     let Family { events, left_out, records, .. } = family;
@@ -137,6 +138,15 @@ pub fn attach(
     session.complete(watched.map(|_| None))?;
     let report = report(session, visibility, options.stack_depth.is_some())?;
     Ok(RecordingReport { left_out, elapsed_s: begin.elapsed().as_secs_f64(), ..report })
+}
+
+/// What a user without rights lacks. A program that hksim starts can be stopped at its memory calls instead, by a filter of
+/// system calls; a running program would keep that filter.
+fn no_events(root: &Target, why: MemoryRecordError) -> MemoryRecordError {
+    let MemoryRecordError::NotPermitted { why } = why else { return why };
+    let level = sysfs::text("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = level.map_or(String::new(), |level| format!(" (kernel.perf_event_paranoid is {level})"));
+    AttachError::NoEvents { pid: root.pid, why, paranoid }.into()
 }
 
 fn header(options: &AttachOptions, root: &Target, start_ns: u64) -> Header {

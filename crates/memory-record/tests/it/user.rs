@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use hksim_memory_record::Source;
+use hksim_memory_record::{AttachOptions, HugePagesOfRunning, Source, attach};
 use hksim_memory_trace::{Calls, Faults};
 use tempfile::TempDir;
 
@@ -28,6 +28,25 @@ fn record_in(directory: &Path) {
     // What the kernel gives only to root.
     let why = hksim_memory_record::record(&options(&file, Source::Tracepoints), &["true".into()]);
     assert!(why.expect_err("no rights").to_string().contains("run as root"));
+    // A process of one's own that runs already.
+    let mut own = Command::new("sleep").arg("100").spawn().expect("a program");
+    let options = AttachOptions {
+        output: directory.join("own.hkm"),
+        duration: None,
+        huge_pages: HugePagesOfRunning::Unchanged,
+        stack_depth: None,
+    };
+    let why = attach(&options, own.id(), || {}, || true).expect_err("no rights").to_string();
+    for part in
+        [&format!("process {} (sleep)", own.id()), "CAP_PERFMON", "perf_event_paranoid is", "hksim record --memory"]
+    {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", own.id())).expect("it runs");
+    assert!(status.contains("TracerPid:\t0") && !directory.join("own.hkm").exists());
+    own.kill().and_then(|()| own.wait()).expect("it ends");
+    let root = attach(&options, 1, || {}, || true).expect_err("another user's").to_string();
+    assert!(root.contains("it belongs to the user with id 0"), "{root}");
 }
 
 #[test]

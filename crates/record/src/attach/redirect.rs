@@ -85,11 +85,9 @@ impl<'a> Plan<'a> {
             return Err(refused("it has loaded no malloc".into()));
         };
         if allocator.name.is_empty() {
-            return Err(refused(
-                "it defines malloc itself, and calls it without a slot that could be redirected; build it without its \
-                 allocator to record it"
-                    .into(),
-            ));
+            return Err(refused(format!(
+                "it defines malloc itself, and calls it without a slot that could be redirected; {BY_NAME}"
+            )));
         }
         if modules.recorders(&memory).any(|recorder| std::ptr::eq(recorder, allocator)) {
             return Err(refused(format!(
@@ -330,6 +328,9 @@ fn bytes_of(area: &Area) -> &[u8] {
     unsafe { std::slice::from_raw_parts((&raw const *area).cast(), size_of::<Area>()) }
 }
 
+/// What records a process without anything in it.
+const BY_NAME: &str = "name its functions to record them from outside, as root: --functions malloc,calloc,realloc,free";
+
 fn why_no_modules(pid: u32, why: NoModules) -> String {
     match why {
         NoModules::Static if is_go(pid) => {
@@ -337,10 +338,10 @@ fn why_no_modules(pid: u32, why: NoModules) -> String {
              operations with --memory)"
                 .into()
         }
-        NoModules::Static => "it is statically linked, so the recorder cannot be loaded into it".into(),
-        NoModules::OtherLoader(path) => {
-            format!("{path} has loaded it, not glibc's dynamic linker, the only one that is supported")
-        }
+        NoModules::Static => format!("it is statically linked, so the recorder cannot be loaded into it; {BY_NAME}"),
+        NoModules::OtherLoader(path) => format!(
+            "{path} has loaded it, not glibc's dynamic linker, the only one into which the recorder can be loaded; {BY_NAME}"
+        ),
         NoModules::Unreadable => "its list of loaded modules cannot be read; it may have just begun".into(),
     }
 }

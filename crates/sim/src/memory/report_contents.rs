@@ -32,8 +32,11 @@ impl<H: MemoryObserver> SimMemory<H> {
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
                 // A split may replace the page by the zero page. The next write then faults, so it must pass the
-                // filter.
-                self.filter.pass_again(page);
+                // filter. Writes to metadata are told from reads only from now on: few such pages are all zeros.
+                let is_written = self.filter.pass_again(page);
+                if is_written && self.is_in_meta(at) {
+                    self.meta_tracker.switch_on();
+                }
             }
             observer.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
         }
@@ -54,12 +57,17 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
+    /// Whether a byte of the arena is where a SuperSlab's metadata is, if there is one.
+    fn is_in_meta(&self, at: u64) -> bool {
+        let offset = at & ((1 << self.layout.superslab_shift) - 1);
+        self.is_meta_in_band() && offset < u64::from(self.layout.meta_bytes)
+    }
+
     /// Whether a page of the arena holds non-zero metadata.
     fn holds_meta(&self, at: u64) -> bool {
         let shift = self.layout.superslab_shift;
         let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));
-        self.is_meta_in_band()
-            && offset < u64::from(self.layout.meta_bytes)
+        self.is_in_meta(at)
             && self.superslabs[ordinal as usize]
                 .get()
                 .is_some_and(|superslab| superslab.meta_page_holds_bytes(offset / PAGE_BYTES, &self.layout))

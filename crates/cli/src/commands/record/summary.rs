@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hksim_record::control::EndReason;
-use hksim_record::{Attachment, Exit, RecordReport, RecordedTrace, Touches};
+use hksim_record::{Attachment, Exit, Probed, RecordReport, RecordedTrace, Touches};
 use hksim_reports::trace_info::quality_lines;
 
 use crate::output::plain;
@@ -18,10 +18,13 @@ const COMMAND_SHOWN: usize = 48;
 
 /// Whether the program succeeded, and everything that it did was recorded.
 pub fn is_as_expected(report: &RecordReport) -> bool {
-    let RecordReport { unrecorded_processes, seccomp_processes, damaged, static_malloc, .. } = report;
+    let RecordReport { unrecorded_processes, seccomp_processes, damaged, static_malloc, probed, .. } = report;
+    let has_foreign_arguments =
+        probed.iter().flat_map(|probed| &probed.functions).any(|function| function.impossible_calls > 0);
     let is_lossless = report.traces.iter().all(|trace| trace.quality.events_lost == 0 && trace.quality.sites_lost == 0);
     matches!(report.exit, Some(Exit::Code(0)))
         && is_lossless
+        && !has_foreign_arguments
         && *unrecorded_processes == 0
         && *seccomp_processes == 0
         && damaged.is_empty()
@@ -57,7 +60,7 @@ pub fn text(report: &RecordReport) -> String {
         }
         text += &totals(report);
     }
-    text + &attached(report) + &left_running(report) + &unseen(report)
+    text + &attached(report) + &probed(report) + &left_running(report) + &unseen(report)
 }
 
 fn touch_lines(touches: Option<&Touches>) -> String {
@@ -158,10 +161,53 @@ fn attached(report: &RecordReport) -> String {
     )
 }
 
+/// What the probes on functions saw, and what they cost.
+fn probed(report: &RecordReport) -> String {
+    let Some(Probed { pid, functions, call_cost_ns, records_lost, foreign_calls }) = &report.probed else {
+        return String::new();
+    };
+    let mut text = format!(
+        "process {pid} ran already: blocks from before are unknown; its probes are removed\n\
+         a probed call and its return took about {} longer than unprobed (measured on hksim itself)\n",
+        units::time(*call_cost_ns as u64)
+    );
+    let mut table = Table::new(["function", "recorded as", "calls", "file"], &[0, 1, 3]);
+    for function in functions {
+        let file = plain(&function.file).into_owned();
+        table.push([plain(&function.name).into_owned(), function.role.into(), units::count(function.calls), file]);
+    }
+    text += &table::text(&table.lines());
+    for function in functions.iter().filter(|function| function.impossible_calls > 0) {
+        text += &format!(
+            "{}: {} are left out, since their arguments are not those of {}; give the number of its first argument \
+             ({}={}@2), or another role\n",
+            plain(&function.name),
+            units::of(function.impossible_calls, "call"),
+            function.role,
+            plain(&function.name),
+            function.role
+        );
+    }
+    if *records_lost > 0 {
+        text += &format!(
+            "{} did not reach hksim in time, each an entry or a return; the trace says where blocks are in doubt\n",
+            units::of(*records_lost, "record")
+        );
+    }
+    if *foreign_calls > 0 {
+        text += &format!(
+            "{} of other processes that execute the same files were slowed, and are left out\n",
+            units::of(*foreign_calls, "call")
+        );
+    }
+    text
+}
+
 /// Processes that still run, and the preloaded object that is kept for them.
 fn left_running(report: &RecordReport) -> String {
     let mut text = String::new();
-    let is_expected = |trace: &&RecordedTrace| report.attached.is_some_and(|attached| attached.pid == trace.pid);
+    let own = report.attached.map(|attached| attached.pid).or(report.probed.as_ref().map(|probed| probed.pid));
+    let is_expected = |trace: &&RecordedTrace| own == Some(trace.pid);
     let running: Vec<&RecordedTrace> =
         report.traces.iter().filter(|trace| trace.still_running && !is_expected(trace)).collect();
     for trace in running.iter().take(TRACES_SHOWN) {
