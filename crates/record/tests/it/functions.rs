@@ -20,6 +20,8 @@ use crate::support::{compile, events, have, scratch};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// All functions of the program.
 const ALL: &str = "own_malloc,own_calloc,own_realloc,own_free,own_posix_memalign,pool_get=malloc@2,pool_put=free@2";
+/// Debian's jemalloc.
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 /// Blocks that the program allocates before it is recorded.
 const OLD_BLOCKS: u64 = 64;
 
@@ -178,8 +180,9 @@ fn the_malloc_of_static_programs_and_of_musl_is_recorded() {
     }
     let _alone = alone();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/own_allocator.c");
-    for (compiler, flag) in [("cc", "-static"), ("musl-gcc", "-static"), ("musl-gcc", "-dynamic")] {
-        if !have(compiler) {
+    for (compiler, flag) in [("cc", "-static"), ("musl-gcc", "-static"), ("musl-gcc", "-dynamic"), ("cc", "preloaded")] {
+        if !have(compiler) || flag == "preloaded" && !Path::new(JEMALLOC).exists() {
+            println!("skipped: {compiler}, or libjemalloc2, is not installed");
             continue;
         }
         let dir = scratch();
@@ -187,7 +190,12 @@ fn the_malloc_of_static_programs_and_of_musl_is_recorded() {
         let mut build = Command::new(compiler);
         build.args(["-O1", "-g", "-fno-builtin", "-pthread"]).args((flag == "-static").then_some(flag));
         assert!(build.arg("-o").args([&path, &source]).status().expect("a compiler").success());
-        let mut program = Program::of(&mut Command::new(&path));
+        let mut command = Command::new(&path);
+        if flag == "preloaded" {
+            // Two libraries define malloc: the one that the dynamic linker finds first is called.
+            command.env("LD_PRELOAD", JEMALLOC);
+        }
+        let mut program = Program::of(&mut command);
         program.ask("k 1");
         let recording = Recording::begin(dir.path().join("own.hkt"), program.pid(), "malloc,calloc,realloc,free");
         program.ask("n 300");
