@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `hksim record --memory` costs a program, by tracepoints (root) and by stops (other users).
 
-    cargo build --release -p hksim-memory-record --example record && benches/memory_record.py [ROUNDS]
+    cargo build --release -p hksim-memory-record --example record_pages && benches/memory_record.py [ROUNDS]
 
 Run as root. Each round runs the bare program and the ways of recording one after another; figures are medians over the
 rounds, with quartiles: run time relative to the bare run of the same round, and the additional ns per event.
@@ -32,7 +32,7 @@ def main():
     folder.chmod(0o777)
     load = folder / "load"
     subprocess.run(["cc", "-O1", "-pthread", "-o", load, ROOT / "benches/memory_record/load.c"], check=True)
-    recorder = shutil.copy(ROOT / "target/release/examples/record", folder)
+    recorder = shutil.copy(ROOT / "target/release/examples/record_pages", folder)
     ways = {
         "bare": [],
         "tracepoints": [recorder, "--tracepoints", folder / "t.hkm"],

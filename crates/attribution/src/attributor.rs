@@ -1,6 +1,6 @@
 //! Attributes the records of an explained run, in order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,9 @@ use crate::functions::{Found, FunctionId, Functions};
 use crate::mappings::{MappingId, Mappings, Source};
 use crate::pages::{History, Pages, Removal, Removed};
 use crate::reason::Reason;
+
+/// Bytes before a block in which its link may be while it is free.
+const LINK_BYTES: u64 = 16;
 
 /// A trap whose page is installed, but whose reason is not yet known.
 struct Pending {
@@ -43,6 +46,9 @@ pub struct Attributor {
     pages: Pages,
     blocks: Blocks,
     linkers: Linkers,
+    /// Where instructions of the allocator accessed memory without blocks: a block that is placed there later shows that they
+    /// linked free blocks.
+    without_block: BTreeMap<u64, u64>,
     objects: Vec<Object>,
     pending: Vec<Pending>,
     heap_end: u64,
@@ -85,7 +91,18 @@ impl Attributor {
     /// # Errors
     /// The trace cannot be read.
     pub fn finish(&mut self, events: &mut Events) -> Result<(), TraceError> {
-        self.advance(u64::MAX, events)
+        self.advance(u64::MAX, events)?;
+        self.breakdown.settle();
+        Ok(())
+    }
+
+    /// Accesses in this range are not known to be to memory without blocks any more. Returns their instructions.
+    fn forget_without_block(&mut self, range: Range<u64>) -> Vec<u64> {
+        let found: Vec<(u64, u64)> = self.without_block.range(range).map(|(&at, &by)| (at, by)).collect();
+        for (at, _) in &found {
+            self.without_block.remove(at);
+        }
+        found.into_iter().map(|(_, by)| by).collect()
     }
 
     fn take_maps(&mut self, text: &str) {
@@ -141,6 +158,7 @@ impl Attributor {
     fn place(&mut self, events: &mut Events, address: u64) {
         let Some(current) = events.current_mut() else { return };
         let (Some(id), Some(bytes)) = (current.object(), current.request_bytes) else { return };
+        let mut found = 0..0;
         if address != 0 {
             let range = address..address + bytes;
             if let Some(before) = current.before.as_ref().filter(|before| before.start != address) {
@@ -148,12 +166,16 @@ impl Attributor {
             }
             self.blocks.place(range.clone(), id);
             self.mappings.placed(range.clone(), id, current.number);
+            found = range.start.saturating_sub(LINK_BYTES)..range.end;
             current.placed = Some(range);
         }
         if let Some(object) = self.objects.get_mut(id.0 as usize)
             && (address != 0 || current.before.is_none())
         {
             *object = Object { start: (address != 0).then_some(address), bytes, site: current.site };
+        }
+        for instruction in self.forget_without_block(found) {
+            self.breakdown.is_before_block(instruction);
         }
         if let Some(current) = events.current() {
             self.judge(current, events);
@@ -211,8 +233,12 @@ impl Attributor {
             let mapping = self.mappings.at(trap.trap.address).map(|(_, id)| id);
             let (reason, function, after) = self.reason(trap, mapping, &reasons);
             let mapping = mapping.map(|id| self.mappings.source(id));
-            let key = events.key(current, What { reason, function, mapping, page_bytes, after, during });
+            let instruction = Some(trap.trap.place.instruction).filter(|_| !trap.fills && is_conclusion(reason));
+            let key = events.key(current, What { reason, function, mapping, page_bytes, after, during, instruction });
             self.breakdown.add(key, 1);
+            if let (Reason::Metadata, Some(instruction)) = (reason, instruction) {
+                self.without_block.insert(trap.trap.address, instruction);
+            }
         }
     }
 
@@ -281,7 +307,8 @@ impl Attributor {
         let huge = call.huge_pages.min(call.faults);
         for (faults, page_bytes) in [(huge, HUGE_PAGE_BYTES), (call.faults - huge, PAGE_BYTES)] {
             let (page_bytes, during) = (Some(page_bytes), current.call());
-            let what = What { reason: Reason::Populated, function, mapping, page_bytes, after: None, during };
+            let (reason, after, instruction) = (Reason::Populated, None, None);
+            let what = What { reason, function, mapping, page_bytes, after, during, instruction };
             if faults > 0 {
                 self.breakdown.add(events.key(current, what), faults);
             }
@@ -300,6 +327,7 @@ impl Attributor {
                 self.mappings.map(range.clone(), Source::Mmap(by), event);
             }
             Effect::Unmapped(range) => {
+                self.forget_without_block(range.clone());
                 self.pages.remove(pages(range), Removed { how: Removal::Unmapped, by });
                 self.mappings.unmap(range.clone());
             }
@@ -326,4 +354,10 @@ impl Attributor {
             }
         }
     }
+}
+
+/// Whether a reason is a conclusion from the accesses of an instruction, which all accesses of the instruction share.
+fn is_conclusion(reason: Reason) -> bool {
+    use Reason::{Copy, FreeList, Header, LiveBlock, Metadata, Prefault, Zeroing};
+    matches!(reason, Copy | FreeList | Header | LiveBlock | Metadata | Prefault | Zeroing)
 }

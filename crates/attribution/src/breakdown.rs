@@ -33,6 +33,8 @@ pub struct What {
     pub after: Option<Removed>,
     /// In which call.
     pub during: During,
+    /// The instruction, if the reason is a conclusion from its accesses: [`Breakdown::settle`] compares them.
+    pub instruction: Option<u64>,
 }
 
 /// Everything that is known of a fault.
@@ -76,6 +78,15 @@ pub struct CauseCounts {
     pub after: BTreeMap<Option<Removed>, u64>,
 }
 
+/// The accesses of one instruction of the allocator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Accesses {
+    /// By the cause that the accesses of each call showed.
+    causes: BTreeMap<CauseKey, CauseCounts>,
+    /// Accesses to memory without blocks where a block was later.
+    before_blocks: u64,
+}
+
 /// Faults by every key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
@@ -105,16 +116,52 @@ pub struct Breakdown {
     pub during: BTreeMap<During, u64>,
     /// By reason and function.
     pub causes: BTreeMap<CauseKey, CauseCounts>,
+    /// Faults that are not among the reasons and causes yet, by instruction.
+    unsettled: BTreeMap<u64, Accesses>,
+}
+
+impl CauseCounts {
+    fn add(&mut self, class: Option<u64>, request_bytes: Option<u64>, after: Option<Removed>, faults: u64) {
+        self.installs += faults;
+        *self.classes.entry(class).or_default() += faults;
+        *self.after.entry(after).or_default() += faults;
+        self.widen(request_bytes, request_bytes);
+    }
+
+    fn widen(&mut self, least: Option<u64>, most: Option<u64>) {
+        self.request_bytes_min = [self.request_bytes_min, least].into_iter().flatten().min();
+        self.request_bytes_max = self.request_bytes_max.max(most);
+    }
+
+    fn merge(&mut self, other: CauseCounts) {
+        self.installs += other.installs;
+        other.classes.into_iter().for_each(|(class, faults)| *self.classes.entry(class).or_default() += faults);
+        other.after.into_iter().for_each(|(after, faults)| *self.after.entry(after).or_default() += faults);
+        self.widen(other.request_bytes_min, other.request_bytes_max);
+    }
+}
+
+impl Accesses {
+    /// What most of the accesses were for.
+    fn reason(&self) -> Option<Reason> {
+        let mut votes: BTreeMap<Reason, u64> = BTreeMap::new();
+        self.causes.iter().for_each(|(key, counts)| *votes.entry(key.reason).or_default() += counts.installs);
+        if let Some(metadata) = votes.get_mut(&Reason::Metadata) {
+            let links = self.before_blocks.min(*metadata);
+            *metadata -= links;
+            *votes.entry(Reason::FreeList).or_default() += links;
+        }
+        votes.into_iter().max_by_key(|&(reason, votes)| (votes, std::cmp::Reverse(reason))).map(|(reason, _)| reason)
+    }
 }
 
 impl Breakdown {
     /// Adds faults with equal keys.
     pub fn add(&mut self, key: FaultKey, faults: u64) {
         let FaultKey { what, request_bytes, site, thread, phase, interval } = key;
-        let What { reason, function, mapping, page_bytes, after, during } = what;
+        let What { reason, function, mapping, page_bytes, after, during, instruction } = what;
         let class = request_bytes.map(class_of);
         self.total += faults;
-        *self.reason.entry(reason).or_default() += faults;
         *self.class.entry(class).or_default() += faults;
         *self.site.entry(site).or_default() += faults;
         *self.thread.entry(thread).or_default() += faults;
@@ -125,13 +172,30 @@ impl Breakdown {
         *self.page_bytes.entry(page_bytes).or_default() += faults;
         *self.after.entry(after).or_default() += faults;
         *self.during.entry(during).or_default() += faults;
-        let cause = self.causes.entry(CauseKey { reason, function }).or_default();
-        cause.installs += faults;
-        *cause.classes.entry(class).or_default() += faults;
-        *cause.after.entry(after).or_default() += faults;
-        if let Some(bytes) = request_bytes {
-            cause.request_bytes_min = Some(cause.request_bytes_min.map_or(bytes, |least| least.min(bytes)));
-            cause.request_bytes_max = Some(cause.request_bytes_max.map_or(bytes, |most| most.max(bytes)));
+        let causes = match instruction {
+            Some(instruction) => &mut self.unsettled.entry(instruction).or_default().causes,
+            None => {
+                *self.reason.entry(reason).or_default() += faults;
+                &mut self.causes
+            }
+        };
+        causes.entry(CauseKey { reason, function }).or_default().add(class, request_bytes, after, faults);
+    }
+
+    /// An access of this instruction, to memory that held no block, was where a block is now.
+    pub(crate) fn is_before_block(&mut self, instruction: u64) {
+        self.unsettled.entry(instruction).or_default().before_blocks += 1;
+    }
+
+    /// Concludes what each instruction of the allocator is for: what most of its accesses were for. The accesses of one call may
+    /// be too few to tell.
+    pub(crate) fn settle(&mut self) {
+        for (_, accesses) in std::mem::take(&mut self.unsettled) {
+            let Some(reason) = accesses.reason() else { continue };
+            for (CauseKey { function, .. }, counts) in accesses.causes {
+                *self.reason.entry(reason).or_default() += counts.installs;
+                self.causes.entry(CauseKey { reason, function }).or_default().merge(counts);
+            }
         }
     }
 
@@ -158,6 +222,33 @@ pub fn class_of(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instruction_is_for_what_most_of_its_accesses_are_for() {
+        let mut breakdown = Breakdown::default();
+        let mut add = |reason, instruction, faults| {
+            let (function, mapping, page_bytes, after, during) = (FunctionId::START, None, None, None, During::Touch);
+            let what = What { reason, function, mapping, page_bytes, after, during, instruction };
+            let key = FaultKey { what, request_bytes: Some(faults), site: 0, thread: 0, phase: None, interval: 0 };
+            breakdown.add(key, faults);
+        };
+        // The first is seen alone mostly, and blocks are placed there later.
+        add(Reason::Metadata, Some(1), 90);
+        add(Reason::FreeList, Some(1), 20);
+        add(Reason::Header, Some(1), 30);
+        add(Reason::Metadata, Some(2), 40);
+        add(Reason::Prefault, Some(2), 39);
+        add(Reason::Zeroing, None, 5);
+        (0..60).for_each(|_| breakdown.is_before_block(1));
+        (0..3).for_each(|_| breakdown.is_before_block(3));
+        breakdown.settle();
+        let reasons: Vec<(Reason, u64)> = breakdown.reason.iter().map(|(&reason, &faults)| (reason, faults)).collect();
+        assert_eq!(reasons, [(Reason::FreeList, 140), (Reason::Metadata, 79), (Reason::Zeroing, 5)]);
+        let (key, counts) = breakdown.largest_causes()[0];
+        assert_eq!((key.reason, counts.installs), (Reason::FreeList, 140));
+        assert_eq!((counts.request_bytes_min, counts.request_bytes_max), (Some(20), Some(90)));
+        assert_eq!(breakdown.total, 224);
+    }
 
     #[test]
     fn classes_are_those_of_the_allocator() {

@@ -63,8 +63,12 @@ pub fn reason_of(
     if !current.copies() && (group.iter().any(Access::is_link) || linkers.0.contains(&instruction)) {
         return Reason::FreeList;
     }
+    let fills = group.iter().any(|access| access.fills);
+    let takes_back = current.frees() || current.copies() && !is_inside;
+    if fills && takes_back {
+        return Reason::Clearing;
+    }
     if is_inside {
-        let fills = group.iter().any(|access| access.fills);
         return if current.copies() {
             Reason::Copy
         } else if current.zeroes() || fills {
@@ -91,17 +95,27 @@ pub fn reason_of(
 fn of_several(group: &[Access]) -> Reason {
     let mut addresses: Vec<u64> = group.iter().map(|access| access.address).collect();
     addresses.sort_unstable();
-    let is_a_page_apart = addresses.windows(2).any(|pair| pair[1] - pair[0] == PAGE_BYTES);
+    // Links of blocks that are halved again and again are further apart each time.
+    let pages_apart = addresses.windows(2).filter(|pair| pair[1] - pair[0] == PAGE_BYTES).count();
+    let are_mostly_pages_apart = 2 * pages_apart >= addresses.len() - 1 && pages_apart > 0;
     let offset = addresses[0] % PAGE_BYTES;
-    if is_a_page_apart && addresses.iter().all(|address| address % PAGE_BYTES == offset) {
+    if are_mostly_pages_apart && addresses.iter().all(|address| address % PAGE_BYTES == offset) {
         Reason::Prefault
     } else {
         Reason::FreeList
     }
 }
 
-/// Whether an address is beside the block of the event: near it, or on the page before it without a block between.
+/// Whether an address is beside the block of the event: near it, near the end of its size rounded up to a power of two, or on
+/// the page before it without a block between.
 fn is_beside(address: u64, current: &Current, blocks: &Blocks) -> bool {
+    let is_footer = current.placed.as_ref().is_some_and(|block| {
+        let rounded = block.start + (block.end - block.start).next_power_of_two();
+        (rounded..rounded + HEADER_BYTES).contains(&address) && !blocks.any_in(block.end..address)
+    });
+    if is_footer {
+        return true;
+    }
     current.before.iter().chain(&current.placed).any(|block| {
         let is_before = address < block.start;
         let distance = if is_before { block.start - address } else { address.saturating_sub(block.end) };
@@ -146,9 +160,21 @@ mod tests {
         let filled = Access { fills: true, ..access(0x21000, 0) };
         assert_eq!(of(&[filled], &malloc), Reason::Zeroing);
         assert_eq!(of(&[access(0x21000, 0)], &malloc), Reason::FreeList);
-        for header in [0x20ff0, 0x20000, 0x23008] {
+        for header in [0x20ff0, 0x20000, 0x23008, 0x23010] {
             assert_eq!(of(&[access(header, 1)], &malloc), Reason::Header, "{header:#x}");
         }
+        let odd = event(AllocCall::Malloc, 0x21000..0x22800);
+        assert_eq!(of(&[access(0x23010, 1)], &odd), Reason::Header, "a footer of the block of 8 KiB");
+        assert_eq!(of(&[access(0x23100, 1)], &odd), Reason::Metadata);
+        let halves = [access(0x31000, 0), access(0x32000, 0), access(0x34000, 0), access(0x38000, 0)];
+        assert_eq!(of(&halves, &malloc), Reason::FreeList, "links that are further apart each time");
+        let op = Op::Free { object: ObjectId(0) };
+        let freed = Current {
+            before: Some(0x21000..0x22800),
+            ..Current::new(0, Event::new(0, ThreadId(0), op), Object::default())
+        };
+        let cleared = pages(0x22000).map(|access| Access { fills: true, ..access });
+        assert_eq!(of(&cleared, &freed), Reason::Clearing);
         assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
         assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);
         assert_eq!(of(&[access(0x50010, 7)], &malloc), Reason::FreeList);

@@ -86,6 +86,11 @@ impl Current {
         matches!(self.event.op, Op::Alloc { call: AllocCall::Calloc, .. })
     }
 
+    /// Whether the allocator takes a block back and returns none.
+    pub fn frees(&self) -> bool {
+        self.event.op.frees_object()
+    }
+
     /// Whether the allocator copies a block.
     pub fn copies(&self) -> bool {
         matches!(self.event.op, Op::Realloc { .. }) && self.before.is_some()

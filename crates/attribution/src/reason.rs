@@ -7,14 +7,17 @@
 pub enum Reason {
     /// The program used its block.
     Application,
-    /// The allocator used bytes within 64 bytes of the block, or on a page of their own before it.
+    /// The allocator used bytes within 64 bytes of the block or of its size rounded up to a power of two, or on a page of
+    /// their own before it.
     Header,
-    /// The allocator linked free blocks, or used a block that was free.
+    /// The allocator linked free blocks, or used a block that was free, or memory that became a block later.
     FreeList,
     /// The allocator used memory that holds no block.
     Metadata,
     /// The allocator filled the block that it returned.
     Zeroing,
+    /// The allocator filled a block that it took back.
+    Clearing,
     /// realloc copied the block.
     Copy,
     /// The allocator touched several pages before they were needed.
@@ -35,12 +38,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::Application,
         Reason::Header,
         Reason::FreeList,
         Reason::Metadata,
         Reason::Zeroing,
+        Reason::Clearing,
         Reason::Copy,
         Reason::Prefault,
         Reason::LiveBlock,
@@ -59,6 +63,7 @@ impl Reason {
             Reason::FreeList => "free_list",
             Reason::Metadata => "metadata",
             Reason::Zeroing => "zeroing",
+            Reason::Clearing => "clearing",
             Reason::Copy => "copy",
             Reason::Prefault => "prefault",
             Reason::LiveBlock => "live_block",

@@ -51,6 +51,7 @@ fn what(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> String {
         Reason::FreeList => format!("{by} links free blocks on new pages"),
         Reason::Metadata => format!("{by} uses its metadata on new pages"),
         Reason::Zeroing => format!("{by} fills new pages of the blocks that it returns"),
+        Reason::Clearing => format!("{by} fills new pages of the blocks that it takes back"),
         Reason::Copy => format!("realloc copies into new pages, in {by}"),
         Reason::Prefault => format!("{by} touches pages before they are needed"),
         Reason::LiveBlock => format!("{by} uses blocks that the program holds"),

@@ -3,6 +3,7 @@
 use hksim_linux_mm::{
     Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, PMD_ORDER, Rules, SizeMode, ThpConfig, ThpMode,
 };
+use hksim_linux_probe::status::Status;
 use hksim_linux_probe::sysfs::{HUGETLB, THP, choice, number, text};
 use thiserror::Error;
 
@@ -120,11 +121,10 @@ const MAY_LOCK: u64 = 1 << 14;
 
 /// Whether this process may lock memory without limit.
 pub(crate) fn may_lock_memory() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let capabilities = capabilities.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let status = Status::of_this_process().ok();
+    let capabilities = status.as_ref().and_then(|status| u64::from_str_radix(status.field("CapEff")?, 16).ok());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes only to `limit`.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) == 0 };
-    capabilities & MAY_LOCK != 0 || is_known && limit.rlim_cur == libc::RLIM_INFINITY
+    capabilities.unwrap_or(0) & MAY_LOCK != 0 || is_known && limit.rlim_cur == libc::RLIM_INFINITY
 }

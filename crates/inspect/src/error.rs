@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use thiserror::Error;
 
 /// Why a process cannot be inspected.
@@ -14,14 +15,14 @@ pub enum InspectError {
         pid: u32,
     },
     /// The process belongs to the kernel, or has exited and waits for its parent.
-    #[error("process {pid} ({name}) has no memory: {why}")]
+    #[error("process {pid} ({name}) cannot be inspected: {why}")]
     NoMemory {
         /// The id.
         pid: u32,
         /// Its name.
         name: String,
         /// What it is.
-        why: &'static str,
+        why: AttachObstacle,
     },
     /// This user may not read the process's memory map.
     #[error(

@@ -171,7 +171,7 @@ pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
     regions.sort_by_key(|region| std::cmp::Reverse((region.rss_bytes + region.hugetlb_bytes, region.bytes)));
     Ok(Inspection {
         pid,
-        threads: process.number("Threads:").unwrap_or_default(),
+        threads: process.status.number("Threads").unwrap_or_default(),
         rss_bytes: memory.sum(|mapping| mapping.rss_bytes),
         anonymous_bytes: memory.sum(|mapping| mapping.anonymous_bytes),
         huge_bytes: memory.sum(|mapping| mapping.huge_bytes),
@@ -179,7 +179,7 @@ pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
         swap_bytes: memory.sum(|mapping| mapping.swap_bytes),
         hugetlb_bytes: memory.sum(|mapping| mapping.hugetlb_bytes),
         locked_bytes: memory.sum(|mapping| mapping.locked_bytes),
-        page_table_bytes: process.bytes("VmPTE:").unwrap_or_default(),
+        page_table_bytes: process.status.bytes("VmPTE").unwrap_or_default(),
         thp_disable: situation.disable,
         ranges: memory.ways(&situation).into_values().collect(),
         map: memory.map(&situation),
@@ -221,7 +221,7 @@ fn thp_disable(process: &Process, mappings: &[Mapping], mode: ThpMode) -> ThpDis
         let is_unadvised = !mapping.has(b"hg") && !mapping.has(b"nh");
         mapping.is_anonymous() && holds_range && is_unadvised && mapping.is_thp_eligible == Some(false)
     };
-    match process.number("THP_enabled:") {
+    match process.status.number("THP_enabled") {
         Some(0) => ThpDisable::All,
         _ if mode == ThpMode::Always && mappings.iter().any(|mapping| is_refused(&mapping)) => {
             ThpDisable::ExceptAdvised

@@ -3,6 +3,9 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 
+use hksim_linux_probe::attach_obstacle::AttachObstacle;
+use hksim_linux_probe::status::Status;
+
 use crate::error::InspectError;
 
 /// A process, identified so that another one with the same id is noticed.
@@ -11,8 +14,7 @@ pub struct Process {
     pub pid: u32,
     /// The name that the kernel shows (`comm`).
     pub name: String,
-    /// `/proc/PID/status`.
-    status: String,
+    pub status: Status,
     began: Identity,
 }
 
@@ -29,22 +31,15 @@ struct Identity {
 impl Process {
     /// Opens a process that has memory of its own.
     pub fn open(pid: u32) -> Result<Self, InspectError> {
-        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let status = text("status").map_err(|why| match why.kind() {
+        let status = Status::of(pid).map_err(|why| match why.kind() {
             ErrorKind::NotFound => InspectError::NoProcess { pid },
             _ => InspectError::Read { path: format!("/proc/{pid}/status"), source: why },
         })?;
-        let name = field(&status, "Name:").unwrap_or_default().to_string();
-        let process = Self { pid, name, began: Identity::of(pid), status };
-        match (process.word("State:"), process.bytes("VmSize:")) {
-            (Some("Z" | "X"), _) => Err(process.no_memory("it has exited, and its parent has not waited for it")),
-            (_, None) => Err(process.no_memory("it is a thread of the kernel")),
-            _ => Ok(process),
+        let name = status.name().to_string();
+        match AttachObstacle::without_memory(&status) {
+            Some(why) => Err(InspectError::NoMemory { pid, name, why }),
+            None => Ok(Self { pid, name, began: Identity::of(pid), status }),
         }
-    }
-
-    fn no_memory(self, why: &'static str) -> InspectError {
-        InspectError::NoMemory { pid: self.pid, name: self.name, why }
     }
 
     /// Reads a file of the process.
@@ -60,8 +55,8 @@ impl Process {
         let (pid, name) = (self.pid, self.name.clone());
         match (why.kind(), why.raw_os_error()) {
             (ErrorKind::PermissionDenied, _) => {
-                let uid = self.word("Uid:").map_or("its owner".to_string(), |uid| format!("the user with id {uid}"));
-                InspectError::NotPermitted { pid, name, owner: uid }
+                let user = self.status.number::<u32>("Uid").map(|user| format!("the user with id {user}"));
+                InspectError::NotPermitted { pid, name, owner: user.unwrap_or("its owner".to_string()) }
             }
             (ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => InspectError::Vanished { pid, name },
             _ => InspectError::Read { path: format!("/proc/{pid}/{file}"), source: why },
@@ -75,21 +70,6 @@ impl Process {
             false => Err(InspectError::Vanished { pid: self.pid, name: self.name.clone() }),
         }
     }
-
-    /// The first word of a line of `status`.
-    pub fn word(&self, key: &str) -> Option<&str> {
-        field(&self.status, key)?.split_whitespace().next()
-    }
-
-    /// The number of a line of `status`.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        self.word(key)?.parse().ok()
-    }
-
-    /// The bytes of a line of `status` in kB.
-    pub fn bytes(&self, key: &str) -> Option<u64> {
-        self.number(key)?.checked_mul(1024)
-    }
 }
 
 impl Identity {
@@ -101,8 +81,4 @@ impl Identity {
         let number = |field: usize| fields.get(field - 3).and_then(|word| word.parse().ok());
         Self { start: number(22), code: number(26), stack: number(28) }
     }
-}
-
-fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }

@@ -9,12 +9,14 @@
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`smaps`]: a process's mappings with their
 //!   figures; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
-//!   file-size limit; [`lifetime`]: processes that end with their parent;
+//!   file-size limit; [`lifetime`]: processes that end with their parent; [`status`]: what the kernel says about a process;
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`scans`]: waits for its scans; [`stale_entries`]: whether a
 //!   virtual machine's TLB entries cause additional faults.
-//! - [`dynamic_section`]: what a loaded module defines and calls; [`process_memory`]: another process's memory;
-//!   [`stopped_thread`]: a thread of another process, stopped to make system calls.
-//! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
+//! - [`attach_obstacle`]: why a running process cannot be attached to; [`process_memory`]: its memory;
+//!   [`dynamic_section`]: what a loaded module defines and calls; [`stopped_thread`]: a thread of it, stopped to make system
+//!   calls.
+//! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share;
+//!   [`signal_handlers`]: handlers that are removed again.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 //!
 //! ```
@@ -31,6 +33,8 @@
 
 #[cfg(feature = "std")]
 pub mod area;
+#[cfg(feature = "std")]
+pub mod attach_obstacle;
 #[cfg(feature = "std")]
 pub mod chase;
 #[cfg(feature = "std")]
@@ -76,9 +80,13 @@ pub mod scans;
 #[cfg(feature = "std")]
 pub mod shared_word;
 #[cfg(feature = "std")]
+pub mod signal_handlers;
+#[cfg(feature = "std")]
 pub mod smaps;
 #[cfg(feature = "std")]
 pub mod stale_entries;
+#[cfg(feature = "std")]
+pub mod status;
 #[cfg(feature = "std")]
 pub mod stopped_thread;
 #[cfg(feature = "std")]

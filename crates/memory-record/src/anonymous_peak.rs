@@ -1,4 +1,4 @@
-//! The highest number of anonymous pages of each process, from the kernel's own counter: the tracepoint `kmem:rss_stat`
+//! The anonymous pages of each process over time, and their highest number, from the kernel's own counter: the tracepoint `kmem:rss_stat`
 //! reports each change of it. The processes are not stopped for that.
 //!
 //! The kernel names an address space by its place in the kernel's memory, which a later one may get. So changes are taken in
@@ -22,6 +22,7 @@ use hksim_linux_probe::{processor, sysfs};
 use libc::pid_t;
 
 use crate::clock;
+use crate::levels::Levels;
 use crate::snapshot::Peak;
 
 /// Bytes by which the truth may differ from what older kernels report: they do so every 128 pages, and each thread keeps up
@@ -35,10 +36,13 @@ const TIME_AT: usize = HEADER_BYTES + 8;
 /// Offset of the tracepoint's data: after the time and the data's length.
 const RAW_AT: usize = TIME_AT + 8 + 4;
 
+/// By process: the highest bytes in the last program that it executed, and their levels over time.
+pub type AnonymousLevels = BTreeMap<u32, (Peak, Levels)>;
+
 /// The counters of a process and its descendants while they run.
 pub struct AnonymousPeaks {
     must_end: Arc<AtomicBool>,
-    reader: Option<JoinHandle<Option<BTreeMap<u32, Peak>>>>,
+    reader: Option<JoinHandle<Option<AnonymousLevels>>>,
 }
 
 impl Drop for AnonymousPeaks {
@@ -77,8 +81,8 @@ impl AnonymousPeaks {
         Some(Self { must_end, reader: Some(reader) })
     }
 
-    /// The highest bytes of each process, in the last program that it executed. `None` if changes were lost.
-    pub fn finish(mut self) -> Option<BTreeMap<u32, Peak>> {
+    /// The bytes of each process over time. `None` if changes were lost.
+    pub fn finish(mut self) -> Option<AnonymousLevels> {
         self.must_end.store(true, Ordering::Release);
         self.reader.take()?.join().ok().flatten()
     }
@@ -100,18 +104,27 @@ struct Change {
     bytes: u64,
 }
 
-/// By process: its last address space, and the highest bytes in it.
+/// By process.
 #[derive(Debug, Default)]
-struct Peaks(HashMap<u32, (u32, u64)>);
+struct Peaks(HashMap<u32, OfProcess>);
+
+/// The last address space of a process, and the bytes in it.
+#[derive(Debug, Default)]
+struct OfProcess {
+    mm_id: u32,
+    bytes_peak: u64,
+    levels: Levels,
+}
 
 impl Peaks {
     /// Takes the next change of a process. An address space is that of the change before until its number differs.
     fn take(&mut self, change: &Change) {
-        let (mm_id, peak) = self.0.entry(change.pid).or_insert((change.mm_id, 0));
-        if *mm_id != change.mm_id {
-            (*mm_id, *peak) = (change.mm_id, 0);
+        let own = self.0.entry(change.pid).or_default();
+        if own.mm_id != change.mm_id {
+            *own = OfProcess { mm_id: change.mm_id, ..OfProcess::default() };
         }
-        *peak = change.bytes.max(*peak);
+        own.bytes_peak = own.bytes_peak.max(change.bytes);
+        own.levels.take(change.time_ns, change.bytes);
     }
 }
 
@@ -125,7 +138,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(mut self, must_end: &AtomicBool, events: &[OwnedFd]) -> Option<BTreeMap<u32, Peak>> {
+    fn run(mut self, must_end: &AtomicBool, events: &[OwnedFd]) -> Option<AnonymousLevels> {
         loop {
             // Read once more after the end.
             let is_last = must_end.load(Ordering::Acquire);
@@ -143,8 +156,12 @@ impl Reader {
         }
         let all: u64 = events.iter().map(perf::count).sum();
         let error_bytes = if reports_each_change() { 0 } else { STEP_BYTES };
-        let peaks = self.peaks.0.iter().map(|(&pid, &(_, bytes))| (pid, Peak { bytes, error_bytes }));
-        (self.samples == all).then(|| peaks.collect())
+        let levels = self
+            .peaks
+            .0
+            .into_iter()
+            .map(|(pid, OfProcess { bytes_peak: bytes, levels, .. })| (pid, (Peak { bytes, error_bytes }, levels)));
+        (self.samples == all).then(|| levels.collect())
     }
 
     fn drain(&mut self, index: usize) {
@@ -201,6 +218,7 @@ mod tests {
         for (time_ns, mm_id, bytes) in [(1, 7, 900), (2, 8, 10), (3, 8, 40), (4, 7, 300), (5, 7, 200)] {
             peaks.take(&Change { time_ns, pid: 1, mm_id, bytes });
         }
-        assert_eq!(peaks.0[&1], (7, 300));
+        let OfProcess { mm_id, bytes_peak, levels } = &peaks.0[&1];
+        assert_eq!((*mm_id, *bytes_peak, levels.at(3), levels.at(5)), (7, 300, None, Some(200)));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_memory_trace::MemoryTraceError;
 use thiserror::Error;
 
@@ -81,92 +82,27 @@ pub enum MemoryRecordError {
 /// Why a running process cannot be recorded.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// No process has this id.
-    #[error("there is no process {pid}")]
-    NoProcess {
-        /// The id.
+    /// The process is not one that can be attached to.
+    #[error("process {pid}: cannot be recorded: {why}")]
+    Process {
+        /// Its id.
         pid: u32,
-    },
-    /// It is the recorder.
-    #[error("this is the process of hksim itself; name another one")]
-    Itself,
-    /// The id is that of a thread other than the first one.
-    #[error("{pid} is a thread of process {process}; use -p {process}")]
-    IsThread {
-        /// The thread.
-        pid: u32,
-        /// Its process.
-        process: u32,
-    },
-    /// It has ended.
-    #[error("process {pid} has exited")]
-    Exited {
-        /// The process.
-        pid: u32,
-    },
-    /// It has no memory of its own.
-    #[error("process {pid} ({name}) is a thread of the kernel: it has no memory of its own")]
-    KernelThread {
-        /// The process.
-        pid: u32,
-        /// Its name.
-        name: String,
-    },
-    /// Another process traces it.
-    #[error("process {pid} ({name}) is traced by process {tracer} ({by}) already: end that tracer, or wait for it")]
-    Traced {
-        /// The process.
-        pid: u32,
-        /// Its name.
-        name: String,
-        /// The tracer (`TracerPid`).
-        tracer: u32,
-        /// The tracer's name.
-        by: String,
-    },
-    /// Its calls are not understood.
-    #[error("process {pid} ({name}) is a 32-bit program, whose memory calls are not understood")]
-    Is32Bit {
-        /// The process.
-        pid: u32,
-        /// Its name.
-        name: String,
-    },
-    /// This user may not trace it.
-    #[error("process {pid} ({name}) cannot be attached to: {why}; run hksim as root, or with CAP_SYS_PTRACE")]
-    NotPermitted {
-        /// The process.
-        pid: u32,
-        /// Its name.
-        name: String,
-        /// What forbids it.
-        why: String,
+        /// The reason, and what to do.
+        why: AttachObstacle,
     },
     /// The kernel does not report to this user what a running process does.
     #[error(
-        "process {pid} ({name}) cannot be recorded: {why}. What a running process does is reported by tracepoints alone, which \
+        "process {pid}: cannot be recorded: {why}. What a running process does is reported by tracepoints alone, which \
          need tracefs and CAP_PERFMON, that is root{paranoid}; use sudo, or start the program with hksim record --memory, \
          which needs no rights"
     )]
     NoEvents {
         /// The process.
         pid: u32,
-        /// Its name.
-        name: String,
         /// What is missing.
         why: String,
         /// The machine's setting, in brackets.
         paranoid: String,
-    },
-    /// The kernel refused to stop it.
-    #[error("process {pid} ({name}) cannot be stopped: {source}")]
-    Stop {
-        /// The process.
-        pid: u32,
-        /// Its name.
-        name: String,
-        /// The system's error.
-        source: std::io::Error,
     },
     /// A thread is in a call that cannot be interrupted.
     #[error(

@@ -23,12 +23,12 @@
 //! | `fault_check` | recorded faults against those that the kernel charged |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
 //! | `shown_mode` | another THP mode than the machine's, for programs that read it |
-//! | `thp_guard`, `injected_call` | huge pages for processes that outlive the recorder |
+//! | `thp_guard` | huge pages for processes that outlive the recorder |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `recovery` | the files of a recorder that was killed |
 //! | `snapshot` | the memory of a program at its exit |
-//! | `anonymous_peak` | its highest anonymous memory |
+//! | `anonymous_peak`, `levels` | its anonymous memory over time, and the highest |
 
 mod anonymous_peak;
 mod attach;
@@ -41,10 +41,10 @@ mod fault_check;
 mod fault_events;
 mod files;
 mod filter;
-mod injected_call;
 mod interpreter;
 mod kernel_events;
 mod launch;
+mod levels;
 mod machine;
 mod merge;
 mod module_file;
@@ -67,6 +67,7 @@ mod unwind;
 pub use attach::{AttachOptions, HugePagesOfRunning, attach};
 pub use error::{AttachError, MemoryRecordError};
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
+pub use levels::Levels;
 pub use machine::{inherited_here, is_allocator_variable};
 pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, record, record_with};
 pub use recovery::{is_interrupted, recover};

@@ -1,6 +1,5 @@
 //! The requests of ptrace that the tracer makes. Each one is for a thread that the calling thread traces.
 
-use std::fs;
 use std::io;
 
 use hksim_linux_probe::sysfs;
@@ -161,13 +160,6 @@ fn read_stack(tid: u32, start: u64) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(got as usize);
     Ok(bytes)
-}
-
-/// A field of /proc/TID/status that is a number: `Tgid`, `PPid`.
-pub fn status_number(tid: u32, field: &str) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    value.trim().parse().ok()
 }
 
 fn checked(result: c_long) -> io::Result<()> {

@@ -145,6 +145,9 @@ pub struct RecordingReport {
     pub faults_unseen: Option<u64>,
     /// Largest resident set of one of these processes (`ru_maxrss`).
     pub resident_bytes_peak: Option<u64>,
+    /// CLOCK_MONOTONIC at the start, from which the times in the files count; `None` if unknown. Not exported.
+    #[serde(skip)]
+    pub start_ns: Option<u64>,
     /// Run time of the program, in seconds.
     pub elapsed_s: f64,
     /// The memory of the program and of its children at their exit, if asked for. Not exported.
@@ -235,6 +238,7 @@ pub fn record_with(
         faults_unseen,
         resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
         snapshots: ended.map(|ended| ended.snapshots).unwrap_or_default(),
+        start_ns: Some(start_ns),
         elapsed_s,
         traced,
         ..report(session, visibility, options.stack_depth.is_some())?
@@ -262,6 +266,7 @@ pub(crate) fn report(
         minor_faults: None,
         faults_unseen: None,
         resident_bytes_peak: None,
+        start_ns: None,
         elapsed_s: 0.0,
         snapshots: Snapshots::new(),
         traced: None,
@@ -302,10 +307,13 @@ fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecor
     })
 }
 
-/// Adds the peaks of anonymous memory to the snapshots.
+/// Adds the anonymous memory over time to the snapshots.
 fn add_peaks(ended: Option<&mut Ended>, peaks: Option<AnonymousPeaks>) {
-    if let (Some(ended), Some(peaks)) = (ended, peaks.and_then(AnonymousPeaks::finish)) {
-        ended.snapshots.iter_mut().for_each(|(pid, snapshot)| snapshot.anonymous.peak = peaks.get(pid).copied());
+    let (Some(ended), Some(mut levels)) = (ended, peaks.and_then(AnonymousPeaks::finish)) else { return };
+    for (pid, snapshot) in &mut ended.snapshots {
+        if let Some((peak, levels)) = levels.remove(pid) {
+            (snapshot.anonymous.peak, snapshot.anonymous_levels) = (Some(peak), levels);
+        }
     }
 }
 

@@ -57,6 +57,7 @@ pub fn recover(directory: &Path, output: Option<&Path>) -> Result<RecordingRepor
         minor_faults: None,
         faults_unseen: None,
         resident_bytes_peak: None,
+        start_ns: None,
         elapsed_s: elapsed_ns as f64 / 1e9,
         snapshots: Snapshots::new(),
         traced: None,

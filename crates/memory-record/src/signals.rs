@@ -4,13 +4,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use hksim_linux_probe::signal_handlers::{ENDING, Handler, SignalHandlers};
 use libc::{c_int, c_void, pid_t, siginfo_t};
-
-/// Signals that end a process.
-const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-
-/// A signal handler. It must be async-signal-safe.
-type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// The recorded program while it exists; 0 otherwise.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -20,14 +15,15 @@ static EARLY: AtomicI32 = AtomicI32::new(0);
 /// While this value exists, signals that would end this process go to the recorded program, and the recording ends with
 /// it. Handlers belong to the whole process, so one value at a time may exist.
 pub struct SignalsToProgram {
-    _handlers: Handlers,
+    _handlers: SignalHandlers,
 }
 
 impl SignalsToProgram {
     /// Installs the handlers. Ignored signals stay ignored (nohup).
     pub fn begin() -> Self {
         EARLY.store(0, Ordering::SeqCst);
-        Self { _handlers: Handlers::install(forward) }
+        // SAFETY: the handler stores a number or calls `kill`.
+        Self { _handlers: unsafe { SignalHandlers::install(ENDING.map(|signal| (signal, forward as Handler)), 0) } }
     }
 }
 
@@ -37,14 +33,15 @@ static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 /// While this value exists, signals that would end this process end the recording instead: the recorded process ran before
 /// and runs on. One value at a time may exist, and none of [`SignalsToProgram`].
 pub struct SignalsEndRecording {
-    _handlers: Handlers,
+    _handlers: SignalHandlers,
 }
 
 impl SignalsEndRecording {
     /// Installs the handlers. Ignored signals stay ignored (nohup).
     pub fn begin() -> Self {
         ENDED_BY.store(0, Ordering::SeqCst);
-        Self { _handlers: Handlers::install(note) }
+        // SAFETY: the handler stores a number.
+        Self { _handlers: unsafe { SignalHandlers::install(ENDING.map(|signal| (signal, note as Handler)), 0) } }
     }
 
     /// Whether a signal came.
@@ -55,24 +52,6 @@ impl SignalsEndRecording {
 
 extern "C" fn note(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
     ENDED_BY.store(signal, Ordering::SeqCst);
-}
-
-/// The handlers that were there before, which come back when this value is dropped.
-struct Handlers(Vec<(c_int, libc::sigaction)>);
-
-impl Handlers {
-    fn install(handler: Handler) -> Self {
-        Self(ENDING.into_iter().filter_map(|signal| Some((signal, install(signal, handler)?))).collect())
-    }
-}
-
-impl Drop for Handlers {
-    fn drop(&mut self) {
-        for (signal, before) in &self.0 {
-            // SAFETY: `before` was returned by sigaction itself.
-            unsafe { libc::sigaction(*signal, before, null_mut()) };
-        }
-    }
 }
 
 /// While this value exists, the process gets the signals.
@@ -110,21 +89,6 @@ pub(crate) unsafe fn restore_defaults() {
                 libc::signal(signal, libc::SIG_DFL);
             }
         }
-    }
-}
-
-/// Installs the handler; `None` if the signal is ignored. A handler, unlike `SIG_IGN`, is not inherited over exec.
-fn install(signal: c_int, handler: Handler) -> Option<libc::sigaction> {
-    // SAFETY: sigaction is plain data for which all zero is valid; the handler is async-signal-safe.
-    unsafe {
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || before.sa_sigaction == libc::SIG_IGN {
-            return None;
-        }
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = handler as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
     }
 }
 

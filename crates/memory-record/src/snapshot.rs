@@ -5,15 +5,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::thread;
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::{PageMap, PresentPages};
 use hksim_linux_probe::scans::Scans;
+use hksim_linux_probe::status::Status;
 use libc::{c_int, c_long, pid_t};
 
 use crate::interpreter::ZERO_DEVICE;
+use crate::levels::Levels;
 
 /// How often the call of a thread is read that has not left its processor yet.
 const RUNNING_READS_MAX: u32 = 1000;
@@ -44,6 +46,10 @@ pub struct Snapshot {
     pub minor_faults: u64,
     /// All anonymous memory of the process.
     pub anonymous: Anonymous,
+    /// Written pages of private mappings of files, those of the program itself excluded.
+    pub library_bytes: u64,
+    /// The same over time; empty if only its peak was measured, or nothing.
+    pub anonymous_levels: Levels,
 }
 
 /// Resident anonymous memory of a process, that of stacks and of written pages of private file mappings included.
@@ -182,9 +188,9 @@ impl Tracer {
 /// gives the snapshot: it called exit_group, a signal ended it, or another thread ends it. An exec also ends threads;
 /// remove the snapshot then.
 pub fn take_at_exit(tid: pid_t, whose: SnapshotsOf, snapshots: &mut Snapshots) {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return };
-    let Some(pid) = number(&status, "Tgid").and_then(|pid| u32::try_from(pid).ok()) else { return };
-    let is_last_thread = number(&status, "Threads") == Some(1);
+    let Ok(status) = Status::of(tid as u32) else { return };
+    let Some(pid) = status.number("Tgid") else { return };
+    let is_last_thread = status.number("Threads") == Some(1);
     // A thread that ends by itself calls exit.
     let is_ended = exiting_call(pid as pid_t, tid).is_some_and(|call| call != libc::SYS_exit);
     if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
@@ -254,7 +260,11 @@ impl Snapshot {
         };
         let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
         let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
-        Ok(Self { mappings, stacks, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
+        let minor_faults = minor_faults(&stat).unwrap_or_default();
+        let program = fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
+        let library_bytes = written_bytes_of_files(&smaps, &program.to_string_lossy());
+        let anonymous_levels = Levels::default();
+        Ok(Self { mappings, stacks, present, minor_faults, anonymous, library_bytes, anonymous_levels })
     }
 
     /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
@@ -270,8 +280,7 @@ impl Snapshot {
             after > 0 && run.first_page < mappings[after - 1].pages.end
         };
         let present = self.present.as_ref().map(|runs| runs.iter().filter(is_inside).copied().collect());
-        let (stacks, minor_faults, anonymous) = (self.stacks.clone(), self.minor_faults, self.anonymous);
-        Self { present, mappings, stacks, minor_faults, anonymous }
+        Self { present, mappings, ..self.clone() }
     }
 
     /// Resident bytes, hugetlb included.
@@ -284,10 +293,25 @@ impl Snapshot {
     /// written pages of files stay until then.
     pub fn rss_bytes_peak(&self) -> Option<[u64; 2]> {
         let peak = self.anonymous.peak?;
-        let own: u64 = self.mappings.iter().map(|mapping| mapping.rss_bytes).sum();
+        let own = self.rss_bytes_without_hugetlb();
         let other = self.anonymous.bytes.saturating_sub(own);
         let least = peak.bytes.saturating_sub(other + peak.error_bytes).max(own);
         Some([least, (peak.bytes + peak.error_bytes).max(own)])
+    }
+
+    /// The same within a time (CLOCK_MONOTONIC), of mappings that did not change between its end and the exit. Other mappings
+    /// did not change within it, and of further memory `further_bytes` may have become present.
+    pub fn rss_bytes_peak_within(&self, time_ns: RangeInclusive<u64>, further_bytes: u64) -> Option<[u64; 2]> {
+        let error_bytes = self.anonymous.peak?.error_bytes;
+        let at_end = self.anonymous_levels.at(*time_ns.end())?;
+        let above_end = self.anonymous_levels.highest_within(time_ns)?.saturating_sub(at_end);
+        let least = self.rss_bytes_without_hugetlb() + above_end;
+        Some([least.saturating_sub(error_bytes), least + error_bytes + further_bytes])
+    }
+
+    /// Resident bytes of these mappings, hugetlb excluded.
+    fn rss_bytes_without_hugetlb(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.rss_bytes).sum()
     }
 
     /// Resident bytes of stacks that grow.
@@ -303,13 +327,22 @@ impl Snapshot {
 
 /// Resident anonymous bytes now of the process of a thread that still runs.
 pub fn anonymous_bytes(tid: pid_t) -> Option<u64> {
-    Some(number(&fs::read_to_string(format!("/proc/{tid}/status")).ok()?, "RssAnon")? * 1024)
+    Status::of(tid as u32).ok()?.bytes("RssAnon")
 }
 
-/// The number in a line `NAME: NUMBER` of /proc/PID/status.
-fn number(status: &str, name: &str) -> Option<u64> {
-    let mut values = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    values.next()?.split_ascii_whitespace().next()?.parse().ok()
+/// Written pages of private mappings of files other than the program, from the text of smaps.
+fn written_bytes_of_files(smaps: &str, program: &str) -> u64 {
+    let mut is_counted = false;
+    let mut kib = 0;
+    for line in smaps.lines() {
+        if head(line).is_some() {
+            let name = line.split_ascii_whitespace().nth(5).unwrap_or_default();
+            is_counted = name.starts_with('/') && name != program;
+        } else if let (true, Some(value)) = (is_counted, line.strip_prefix("Anonymous:")) {
+            kib += value.trim().strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    kib * 1024
 }
 
 /// The private anonymous mappings in the text of smaps, each with whether it is a stack that grows.
@@ -386,9 +419,16 @@ mod tests {
     }
 
     #[test]
+    fn written_pages_of_libraries_are_counted() {
+        let text = "1000-2000 rw-p 00000000 fe:00 123   /usr/bin/ls\nAnonymous:            16 kB\n\
+            3000-4000 rw-p 00000000 fe:00 124   /usr/lib/libc.so.6\nRss:       8 kB\nAnonymous:       4 kB\n\
+            5000-6000 rw-p 00000000 00:00 0 \nAnonymous:       32 kB\n\
+            7000-8000 rw-p 00000000 fe:00 125   /tmp/my.so\nAnonymous:       8 kB\n";
+        assert_eq!(written_bytes_of_files(text, "/usr/bin/ls"), 12 << 10);
+    }
+
+    #[test]
     fn the_peak_leaves_out_other_memory() {
-        let status = "Name:\ta b\nTgid:\t7\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\nThreads:\t2\n";
-        assert_eq!((number(status, "Tgid"), number(status, "Threads"), number(status, "Vm")), (Some(7), Some(2), None));
         let mapping = MeasuredMapping { pages: 0..60, rss_bytes: 240 << 10, huge_bytes: 0, hugetlb_bytes: 0 };
         let snapshot = |peak: Option<(u64, u64)>| {
             let peak = peak.map(|(kib, error)| Peak { bytes: kib << 10, error_bytes: error << 10 });
@@ -400,6 +440,11 @@ mod tests {
         assert_eq!(peak(Some((1000, 0))), Some([1000 - 60, 1000]));
         assert_eq!(peak(Some((310, 8))), Some([310 - 60 - 8, 318]));
         assert_eq!(peak(Some((250, 0))), Some([240, 250]), "not below the end");
+        let mut within = snapshot(Some((1000, 0)));
+        let changes = [(1, 1000), (5, 700), (7, 900), (8, 600), (9, 300)];
+        changes.iter().for_each(|&(time, kib)| within.anonymous_levels.take(time, kib << 10));
+        let peak = within.rss_bytes_peak_within(6..=8, 60 << 10).map(|range| range.map(|bytes| bytes >> 10));
+        assert_eq!(peak, Some([240 + 300, 240 + 300 + 60]), "300 KiB above the end of the time");
     }
 
     #[test]

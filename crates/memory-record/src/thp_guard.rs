@@ -12,11 +12,11 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
+use hksim_linux_probe::stopped_thread::StoppedThread;
 use hksim_memory_trace::ThpDisabled;
 use libc::{c_int, c_long, c_void, pid_t};
-
-use crate::injected_call;
 
 /// Maximum number of processes that the guard knows.
 const PROCESSES_MAX: usize = 4096;
@@ -124,7 +124,7 @@ fn guard([told, answers]: [c_int; 2], restored: ThpDisabled) -> ! {
         processes.add_children();
         let known = processes.all[..processes.len].iter().filter(|(pid, _)| is_without_huge_pages(*pid));
         known.for_each(|&(pid, restored)| {
-            injected_call::prctl(pid, libc::PR_SET_THP_DISABLE, restored.arguments());
+            prctl(pid, libc::PR_SET_THP_DISABLE, restored.arguments());
         });
         libc::_exit(0)
     }
@@ -135,15 +135,22 @@ fn switch_off(pid: pid_t, processes: &mut Processes) -> Option<i32> {
     if !has_line(pid, b"Seccomp:\t0") {
         return None;
     }
-    let number = injected_call::prctl(pid, libc::PR_GET_THP_DISABLE, [0, 0])? as i32;
+    let number = prctl(pid, libc::PR_GET_THP_DISABLE, [0, 0])?;
     let before = ThpDisabled::of_number(number);
-    if number < 0 || before == ThpDisabled::All {
+    if before == ThpDisabled::All {
         return Some(number);
     }
     // Known first: it is restored even if the answer of the call is lost.
     processes.add(pid, before);
-    let done = injected_call::prctl(pid, libc::PR_SET_THP_DISABLE, ThpDisabled::All.arguments())?;
-    (done == 0).then_some(number)
+    prctl(pid, libc::PR_SET_THP_DISABLE, ThpDisabled::All.arguments()).map(|_| number)
+}
+
+/// Lets a process call `prctl(option, second, third, 0, 0)`. Returns the result; `None` if the call fails, or without
+/// effect if the process cannot be traced. Waits until it stops, however long that takes.
+fn prctl(pid: pid_t, option: c_int, [second, third]: [u32; 2]) -> Option<i32> {
+    let mut stopped = StoppedThread::stop(pid as u32, Duration::MAX).ok()?;
+    let arguments = [option as u64, second.into(), third.into(), 0, 0, 0];
+    stopped.system_call(libc::SYS_prctl, arguments).ok().map(|result| result as i32)
 }
 
 /// The recorded processes, each with the setting that it gets back.

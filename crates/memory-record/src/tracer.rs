@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
+use hksim_linux_probe::status::Status;
 use hksim_linux_probe::{PAGE_BYTES, processor};
 use libc::{c_int, pid_t};
 
@@ -264,9 +265,9 @@ impl Tracer {
 
     /// The first stop of a thread whose creator has not reported it yet.
     fn new_thread(&mut self, tid: u32) -> io::Result<()> {
-        let parent = ptrace::status_number(tid, "PPid");
+        let parent = status_number(tid, "PPid");
         let is_known = |pid: u32| self.threads.values().any(|thread| thread.pid == pid);
-        let group = ptrace::status_number(tid, "Tgid");
+        let group = status_number(tid, "Tgid");
         let creator = if group == Some(tid) { parent } else { group };
         match creator.filter(|&pid| is_known(pid)) {
             Some(creator) => {
@@ -279,7 +280,7 @@ impl Tracer {
 
     /// Lets a thread run that no creator will report.
     fn release(&mut self, tid: u32) -> io::Result<()> {
-        let pid = ptrace::status_number(tid, "Tgid").unwrap_or(tid);
+        let pid = status_number(tid, "Tgid").unwrap_or(tid);
         self.threads.insert(tid, Thread { pid, call: None });
         ptrace::resume(tid, Resume::Freely, 0)
     }
@@ -348,7 +349,12 @@ fn clone_flags(tid: u32) -> Option<u64> {
 fn likely_flags(pid: u32, child: u32, event: c_int) -> u64 {
     match event {
         libc::PTRACE_EVENT_VFORK => CLONE_VM | CLONE_VFORK,
-        _ if ptrace::status_number(child, "Tgid") == Some(pid) => CLONE_VM | CLONE_THREAD,
+        _ if status_number(child, "Tgid") == Some(pid) => CLONE_VM | CLONE_THREAD,
         _ => 0,
     }
+}
+
+/// A number of a thread's status: `Tgid`, `PPid`.
+fn status_number(tid: u32, field: &str) -> Option<u32> {
+    Status::of(tid).ok()?.number(field)
 }

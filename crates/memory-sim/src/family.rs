@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hksim_linux_mm::Access;
 use hksim_memory_trace::{Beginning, Event, Footer, Header, MemoryTraceError, Op, Reader, SiteTable, Sites};
@@ -50,12 +51,25 @@ pub struct Family {
     children_missing: u64,
     /// The call sites of all members. A forked child begins with mappings of its parent, and with their sites.
     sites: SiteTable,
+    /// Times at which the process that was asked for is sampled.
+    moments: Arc<[u64]>,
 }
 
 /// Steps of a batch.
 const BATCH_STEPS: usize = 1 << 16;
 
 impl Family {
+    /// Samples the process that was asked for at these moments, which must be in ascending order: times since the start of the
+    /// recording.
+    pub fn with_moments(self, moments: Arc<[u64]>) -> Self {
+        Self { moments, ..self }
+    }
+
+    /// The moments at which the process that was asked for is sampled.
+    pub(crate) fn moments(&self) -> &Arc<[u64]> {
+        &self.moments
+    }
+
     /// Opens a recording, and its relatives by fork in the same run: files in its directory, in its directory of
     /// children (`app.hkm.processes`), or in the parent directory.
     ///
@@ -87,7 +101,8 @@ impl Family {
         }) {
             members.push(Member::new(others.swap_remove(found)));
         }
-        let mut family = Self { members, children: HashMap::new(), children_missing: 0, sites: SiteTable::default() };
+        let (children, sites, moments) = (HashMap::new(), SiteTable::default(), Arc::default());
+        let mut family = Self { members, children, children_missing: 0, sites, moments };
         family.link()?;
         Ok(family)
     }

@@ -141,6 +141,9 @@ pub struct Prediction {
     pub advisers: Vec<(SiteId, AdvisedUse)>,
     /// Samples, the last at the end.
     pub timeline: Vec<Sample>,
+    /// Samples at the moments that were asked for. Not exported: what happened there is known elsewhere.
+    #[serde(skip)]
+    pub at_moments: Vec<Sample>,
     /// What is present at the end, if asked for. Not exported.
     #[serde(skip)]
     pub pages: Vec<StateRun>,
@@ -155,7 +158,7 @@ impl Prediction {
 
     /// The result of an address space at its end.
     pub(crate) fn of(mut space: Space, setting: &Setting, regions: &Regions) -> Self {
-        let timeline = space.timeline();
+        let (timeline, at_moments) = (space.timeline(), space.at_moments());
         let counters = *space.kernel.counters();
         let by_kind = ByKind::from(&counters);
         let mut tallies = vec![Tally::default(); regions.all().len()];
@@ -202,6 +205,7 @@ impl Prediction {
             sites: None,
             advisers: space.advisers.uses(),
             timeline,
+            at_moments,
             pages: Vec::new(),
         }
     }

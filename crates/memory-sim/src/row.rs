@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hksim_call_sites::symbols::NamedSites;
 use hksim_cost_model::{Profile, SystemTime};
@@ -94,6 +95,22 @@ pub struct AllocatorLabel {
     pub trace: PathBuf,
 }
 
+/// The memory of a replay after some events of its trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfterEvents {
+    /// Events done.
+    pub event: u64,
+    /// The mark of the program after which this is; absent at other events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes of the allocator's memory, hugetlb included.
+    pub rss_bytes: u64,
+    /// Transparent huge pages mapped.
+    pub huge_pages: u64,
+}
+
 /// A prediction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryRow {
@@ -104,6 +121,9 @@ pub struct MemoryRow {
     /// The allocator and the trace that was replayed on it, if the recording is of a replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator: Option<AllocatorLabel>,
+    /// The memory of a replay at the marks of its trace, or at evenly spaced points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_events: Vec<AfterEvents>,
     /// The prediction.
     #[serde(flatten)]
     pub prediction: Prediction,
@@ -154,6 +174,21 @@ pub enum PredictError {
 /// # Errors
 /// The recording cannot be read.
 pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Detail) -> Result<Predicted, PredictError> {
+    predict_at(path, settings, &[], with_sites, detail)
+}
+
+/// The same with samples at these moments, in ascending order: times since the start of the recording.
+///
+/// # Errors
+/// The recording cannot be read.
+pub fn predict_at(
+    path: &Path,
+    settings: &[Setting],
+    moments: &[u64],
+    with_sites: bool,
+    detail: Detail,
+) -> Result<Predicted, PredictError> {
+    let moments: Arc<[u64]> = moments.into();
     let header = Reader::open(path)?.header().clone();
     if with_sites && header.stack_depth.is_none() {
         return Err(PredictError::NoStacks(path.to_path_buf()));
@@ -167,7 +202,7 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
     let mut simulate_at =
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
             let plain: Vec<_> = chosen.iter().map(|&index| settings[index].clone()).collect();
-            let mut result = simulate(Family::open(path)?, &plain, detail)?;
+            let mut result = simulate(Family::open(path)?.with_moments(Arc::clone(&moments)), &plain, detail)?;
             for (prediction, least) in result.predictions.iter_mut().zip(least_limits(path, &plain)?) {
                 prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
             }
@@ -210,14 +245,18 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
             simulate_at(&placed, &alike, Addresses::Modelled, &mut notes)?;
         }
     }
-    let mut rows: Vec<MemoryRow> = rows.into_iter().flatten().collect();
+    Ok(named(path, rows.into_iter().flatten().collect(), notes))
+}
+
+/// The rows, named by their recording, with what it lacks.
+fn named(path: &Path, mut rows: Vec<MemoryRow>, mut notes: Vec<String>) -> Predicted {
     for row in &mut rows {
         row.recording.file = path.display().to_string();
     }
     if let Some(MemoryRow { recording, .. }) = rows.first() {
         notes.extend(recording.gaps().iter().map(|gap| format!("{}: {gap}", recording.file)));
     }
-    Ok(Predicted { rows, notes })
+    Predicted { rows, notes }
 }
 
 fn rows_of(
@@ -244,6 +283,7 @@ fn rows_of(
             recording: recording.clone(),
             addresses,
             allocator: None,
+            over_events: Vec::new(),
             prediction,
             system_time: None,
             traps_outside: traps_outside.clone(),

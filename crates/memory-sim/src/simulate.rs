@@ -194,6 +194,8 @@ struct Outline {
     /// Whether the recording that was asked for has call sites.
     has_sites: bool,
     addresses_random: bool,
+    /// Times at which the process that was asked for is sampled.
+    moments: Arc<[u64]>,
 }
 
 impl Outline {
@@ -201,7 +203,8 @@ impl Outline {
         let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
         let has_sites = family.header().stack_depth.is_some();
         let addresses_random = family.header().machine.addresses_random;
-        Self { begins_empty, children: family.children().clone(), has_sites, addresses_random }
+        let (children, moments) = (family.children().clone(), Arc::clone(family.moments()));
+        Self { begins_empty, children, has_sites, addresses_random, moments }
     }
 }
 
@@ -211,7 +214,9 @@ impl<'a> World<'a> {
             .begins_empty
             .iter()
             .map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
-        let spaces = spaces.collect();
+        let mut spaces: Vec<Option<Space>> = spaces.collect();
+        let own = spaces[0].take().map(|space| space.with_moments(Arc::clone(&outline.moments)));
+        spaces[0] = own;
         Self {
             setting,
             spaces,

@@ -1,6 +1,7 @@
 //! One address space under one setting.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hksim_linux_mm::{
     Access, Advice, ByKind, Install, Kernel, MapFlags, Obstacles, Outcome, PMD_PAGES, PageState, StateRun,
@@ -17,7 +18,7 @@ use crate::report::ObstacleCount;
 use crate::setting::{Advise, Setting};
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
-use crate::timeline::{Sample, Timeline};
+use crate::timeline::{AtMoments, Sample, Timeline};
 
 /// What the touches of some memory cost.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +60,7 @@ pub(crate) struct Space {
     spacing: Spacing,
     calls: Calls,
     timeline: Timeline,
+    at_moments: AtMoments,
     time_last_ns: u64,
     install_last_ns: u64,
     edits: Edits,
@@ -72,6 +74,11 @@ impl Space {
         let edits = Edits::of(setting);
         edits.begin(&mut kernel);
         Self::with(kernel, Stacks::new(setting, edits, addresses_random), WrittenFilePages::default(), edits)
+    }
+
+    /// Also takes samples at these moments.
+    pub fn with_moments(self, moments: Arc<[u64]>) -> Self {
+        Self { at_moments: AtMoments::new(moments), ..self }
     }
 
     /// A forked child's copy.
@@ -96,6 +103,7 @@ impl Space {
             hugetlb_maps_failed: 0,
             hugetlb_bytes_failed: 0,
             timeline: Timeline::new(),
+            at_moments: AtMoments::default(),
             advisers: Advisers::default(),
             spacing: Spacing::default(),
             calls: Calls::default(),
@@ -107,6 +115,7 @@ impl Space {
 
     /// Performs an operation other than a fork.
     pub fn apply(&mut self, step: &Step) {
+        self.at_moments.observe(&self.kernel, step.time_ns);
         self.timeline.observe(&self.kernel, self.time_last_ns, step.time_ns);
         self.time_last_ns = step.time_ns;
         if let Action::Touch { page, access, part } = step.action {
@@ -202,6 +211,11 @@ impl Space {
             at_exit: AtExit::of(&self.kernel),
             calls: self.calls,
         }
+    }
+
+    /// The samples at the moments.
+    pub fn at_moments(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.at_moments).finish(&self.kernel)
     }
 
     /// Samples, the last one at the end.

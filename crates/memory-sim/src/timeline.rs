@@ -1,5 +1,7 @@
 //! Samples of an address space over time.
 
+use std::sync::Arc;
+
 use hksim_linux_mm::{Kernel, PAGE_BYTES, PMD_PAGES};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,36 @@ impl Sample {
             traps: kernel.counters().traps,
             vmas: kernel.vma_count(),
         }
+    }
+}
+
+/// Takes a sample at each of some moments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtMoments {
+    /// In ascending order, as times since the start of the recording.
+    moments: Arc<[u64]>,
+    samples: Vec<Sample>,
+}
+
+impl AtMoments {
+    pub fn new(moments: Arc<[u64]>) -> Self {
+        Self { moments, samples: Vec::new() }
+    }
+
+    /// Samples before an operation at `time_ns`, for each moment before it.
+    #[inline]
+    pub fn observe(&mut self, kernel: &Kernel, time_ns: u64) {
+        while let Some(&moment) = self.moments.get(self.samples.len())
+            && moment < time_ns
+        {
+            self.samples.push(Sample::of(kernel, moment));
+        }
+    }
+
+    /// The samples: those of moments after the end are like the end.
+    pub fn finish(mut self, kernel: &Kernel) -> Vec<Sample> {
+        self.observe(kernel, u64::MAX);
+        self.samples
     }
 }
 
@@ -106,6 +138,16 @@ mod tests {
     use hksim_linux_mm::KernelConfig;
 
     use super::*;
+
+    #[test]
+    fn each_moment_has_the_state_of_its_time() {
+        let kernel = Kernel::new(KernelConfig::default());
+        let mut at = AtMoments::new([3, 3, 8, 20].into());
+        [3, 4, 8].iter().for_each(|&time_ns| at.observe(&kernel, time_ns));
+        assert_eq!(at.samples.len(), 2, "what happens at a moment is before it");
+        let times: Vec<u64> = at.finish(&kernel).iter().map(|sample| sample.time_ns).collect();
+        assert_eq!(times, [3, 3, 8, 20]);
+    }
 
     #[test]
     fn a_pause_keeps_the_sample_before_it() {

@@ -46,6 +46,7 @@ mod report;
 mod run;
 mod selection;
 mod session;
+mod session_threads;
 mod signals;
 mod sites;
 mod stamps;
@@ -88,17 +89,14 @@ pub use report::{
     Attachment, DamagedLog, Exit, FunctionCalls, Probed, RecordReport, RecordedTrace, Touches, UnseenImage,
 };
 
-use background::BackgroundConverter;
-use children::Children;
 use control::Begin;
-use ended::EndedProcesses;
-use epoch::Epochs;
 use object::{Unpacked, Variant};
 use pages::Collector;
 use process_tree::ProcessTree;
 use run::{Host, Running, WatchOutcome};
 use selection::Selection;
 use session::{Session, SessionConfig};
+use session_threads::SessionThreads;
 use signals::Interruptible;
 use touch_full::{Merging, TouchFull};
 use traces::ConversionInputs;
@@ -223,29 +221,22 @@ pub fn record_watched(
     };
     let mut session = Session::begin(plan)?;
     let began = Instant::now();
-    let Started { running, collector, epochs, children, tree } = match start(options, command, &object.path, &session) {
+    let Started { running, collector, mut threads, tree } = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
             session.remove()?;
             return Err(why);
         }
     };
-    // If this fails, only a later recovery lacks the id; this call has it in memory.
-    let _ = session.set_root(running.pid());
     let root = running.pid();
+    // If this fails, only a later recovery lacks the id; this call has it in memory.
+    let _ = session.set_root(root);
     let mut watch = Watch::new(&session, options.duration);
-    let ahead =
-        matches!(options.touch, Touch::None).then(|| BackgroundConverter::begin(&session.dir, &output)).flatten();
-    let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, running.pid(), ahead.known()));
+    if matches!(options.touch, Touch::None) {
+        threads.convert_early(&session, root);
+    }
     let outcome = running.watch(|| watch.look(show));
-    if let Some(children) = children {
-        children.end();
-    }
-    if let Some(ended) = ended {
-        ended.end();
-    }
-    let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
-    drop(epochs);
+    let begun = threads.end();
     let started = tree.map(|tree| tree.end(root));
     let recorded_s = Some(began.elapsed().as_secs_f64());
     let collected = collector.map_or(Ok(()), Collector::end);
@@ -269,10 +260,7 @@ struct Started {
     running: Running,
     /// Collects page faults, if touches are recorded.
     collector: Option<Collector>,
-    /// Starts clock epochs, if not every event reads the clock.
-    epochs: Option<Epochs>,
-    /// Records when forked children end, if the system reports it.
-    children: Option<Children>,
+    threads: SessionThreads,
     /// Finds programs without a log, or why it cannot.
     tree: Result<ProcessTree, String>,
 }
@@ -280,7 +268,7 @@ struct Started {
 /// Starts the supporting threads, then the program.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
     session.control.limit_to(&options.programs)?;
-    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
+    let threads = SessionThreads::begin(session, options.clock_reads())?;
     // Before the collector, which takes what memory it may lock.
     let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
     let tree = begin_tree();
@@ -297,8 +285,7 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
             host = tool.host(&session.logs_dir);
         }
     }
-    let children = Children::begin(&session.logs_dir);
-    Ok(Started { running: run::start(command, object, &session.logs_dir, &host)?, collector, epochs, children, tree })
+    Ok(Started { running: run::start(command, object, &session.logs_dir, &host)?, collector, threads, tree })
 }
 
 /// Writes the traces and waits for the program. If recording ended before the program, the traces are written first.

@@ -1,7 +1,6 @@
 //! Runs the program with the recorder loaded.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,13 +13,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{c_int, c_void, siginfo_t};
 
 use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
+use hksim_linux_probe::signal_handlers::{ENDING, Handler, SignalHandlers};
+use hksim_linux_probe::status::Status;
 
 use crate::clock::monotonic_ns;
 use crate::environment::Environment;
 use crate::error::RecordError;
 use crate::event_log::{FILTERS_VARIABLE, SESSION_VARIABLE};
 use crate::report::Exit;
-use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
+use crate::signals::{self, REQUESTS};
 
 /// Process id of the running program; 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -124,9 +125,9 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
 /// Number of system-call filters of this process, which its children inherit; `None` if there is none. Older kernels
 /// report only whether there are any.
 fn own_filters() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let number = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
-    let filters = number("Seccomp_filters:").or_else(|| number("Seccomp:").map(|mode| mode.min(1)))?;
+    let status = Status::of_this_process().ok()?;
+    let number = |name: &str| status.number::<u32>(name);
+    let filters = number("Seccomp_filters").or_else(|| number("Seccomp").map(|mode| mode.min(1)))?;
     (filters > 0).then(|| filters.to_string())
 }
 
@@ -227,9 +228,9 @@ fn exit(status: ExitStatus) -> Exit {
 
 /// Handlers that forward signals to the program.
 struct SignalForwarding {
-    /// Handlers belong to the whole process, so only one recording at a time can use them.
+    _handlers: SignalHandlers,
+    /// Handlers belong to the whole process, so only one recording at a time can use them. It ends after them.
     _turn: MutexGuard<'static, ()>,
-    installed: Installed,
 }
 
 impl SignalForwarding {
@@ -245,7 +246,8 @@ impl SignalForwarding {
         SIGNALS_NS.iter().for_each(|time_ns| time_ns.store(0, Ordering::SeqCst));
         let handlers = ENDING.map(|signal| (signal, ending)).into_iter();
         let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
-        Self { _turn: turn, installed: Installed::begin(handlers, 0) }
+        // SAFETY: the handlers store numbers and call `clock_gettime` and `kill`.
+        Self { _handlers: unsafe { SignalHandlers::install(handlers, 0) }, _turn: turn }
     }
 
     fn to(pid: u32) {
@@ -261,7 +263,6 @@ impl SignalForwarding {
 impl Drop for SignalForwarding {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
-        self.installed.restore();
     }
 }
 

@@ -72,3 +72,4 @@ pub use spec::{HugePages, Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};
 pub use timed_replay::{Apart, TimedReplay, Times, TimesAlone, mode_samples, phase_samples, times_alone};
 pub use tlb::DtlbEvents;
+pub use window::{Moment, Moments};

@@ -8,6 +8,7 @@ use crate::error::ReplayError;
 use crate::parent::{checked, child_arguments, unexpected};
 use crate::protocol::{self, Report};
 use crate::spec::{Job, ReplaySpec, Run};
+use crate::window::Moments;
 
 /// How to start the child.
 #[derive(Clone, Debug)]
@@ -52,15 +53,15 @@ impl ObservedChild {
         Ok(job.spec)
     }
 
-    /// Checks what the child wrote to standard output.
+    /// Reads what the child wrote to standard output: when it passed points of the trace, if it replayed in trace order.
     ///
     /// # Errors
     /// The replay failed.
-    pub fn check(output: &[u8]) -> Result<(), ReplayError> {
+    pub fn moments(output: &[u8]) -> Result<Option<Moments>, ReplayError> {
         let run = "observed";
         match protocol::receive(output) {
             Ok(Some(received)) => match received.report {
-                Report::Timed(_) => Ok(()),
+                Report::Timed(timing) => Ok(timing.moments),
                 other => Err(unexpected(Run::Timed, &other)),
             },
             Ok(None) => Err(ReplayError::Garbled { run, why: "no report".into() }),

@@ -116,7 +116,11 @@ pub(crate) fn timed<A: Replayable<Counted>>(
     open: impl FnOnce() -> Result<Driver<A>, ChildError>,
 ) -> Result<Report, ChildError> {
     let (driven, tlb) = unobserved(trace, TlbWatch::open(), open)?;
-    Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: tlb.finish() }))
+    Ok(Report::Timed(Timing {
+        sample: driven.sample(trace.operations),
+        dtlb: tlb.finish(),
+        moments: Some(trace.moments.clone()),
+    }))
 }
 
 /// The sampled run on the allocator that `open` creates.

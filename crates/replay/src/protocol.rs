@@ -15,6 +15,7 @@ use crate::phases::PhaseSamples;
 use crate::result::{Control, Mark, Replayed};
 use crate::system::SystemRun;
 use crate::tlb::DtlbEvents;
+use crate::window::Moments;
 use hksim_linux_probe::resident::{Resident, Zeroable};
 
 /// Marks a frame, so that other output on the channel is detected.
@@ -63,6 +64,9 @@ pub(crate) struct Timing {
     pub(crate) sample: Sample,
     /// Also without reading the trace; or why they were not counted.
     pub(crate) dtlb: Result<DtlbEvents, String>,
+    /// Of a replay in trace order.
+    #[serde(default)]
+    pub(crate) moments: Option<Moments>,
 }
 
 /// A run of pages in a message: first page, count, state.

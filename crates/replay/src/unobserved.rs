@@ -72,7 +72,11 @@ impl UnobservedRun<'_> {
 
     fn times<A: Heaps>(&self, allocator: A, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let (driven, metered) = self.run(allocator, TlbWatch::open(), trace)?;
-        Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: metered.meter.finish() }))
+        Ok(Report::Timed(Timing {
+            sample: driven.sample(trace.operations),
+            dtlb: metered.meter.finish(),
+            moments: Some(trace.moments.clone()),
+        }))
     }
 
     fn run<A: Heaps, M: Meter>(

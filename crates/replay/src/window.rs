@@ -5,17 +5,37 @@ use std::time::{Duration, Instant};
 use hksim_engine::{ForkSchedule, ForkStep, MemoryPolicyRule, PointFinder};
 use hksim_policy::memory::MemoryLock;
 use hksim_timing::Sample;
-use hksim_timing::clock::thread_cpu_ns;
+use hksim_timing::clock::{monotonic_ns, thread_cpu_ns};
 use hksim_trace::event::Event;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ChildError;
 use crate::memory_policy::apply_memory_policy;
 use crate::pause::pause;
 use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
+
+/// When a replay in trace order passed points of its trace (CLOCK_MONOTONIC). Between the first and the last,
+/// only the memory of the allocator changes, and not that of the replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moments {
+    /// Right before the first event.
+    pub began_ns: u64,
+    /// At each stop: the marks of the trace, or evenly spaced points, and the end.
+    pub stops: Vec<Moment>,
+}
+
+/// A point of a trace that was passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Events done.
+    pub events: u64,
+    /// CLOCK_MONOTONIC.
+    pub time_ns: u64,
+}
 
 /// A trace that was read once, so that reading it again takes no page fault.
 pub(crate) struct PreparedTrace {
@@ -32,6 +52,8 @@ pub(crate) struct PreparedTrace {
     pub(crate) operations: u64,
     /// Calls of `mlockall` and `munlockall` to replay.
     locks: u64,
+    /// When the window was opened and its stops were passed.
+    pub(crate) moments: Moments,
     /// For each thread, the number of events up to and including its last event.
     pub(crate) last_events: Vec<u64>,
 }
@@ -61,7 +83,9 @@ impl PreparedTrace {
         stops.sort_unstable();
         stops.dedup();
         let (forks, memory_policy) = (ForkSchedule::new(&spec.forks), spec.memory_policy);
-        Ok(PreparedTrace { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
+        // Reserved here: while a window is open, the replay must not allocate.
+        let moments = Moments { began_ns: 0, stops: Vec::with_capacity(stops.len()) };
+        Ok(PreparedTrace { reader, stops, pause_after, memory_policy, forks, operations, locks, moments, last_events })
     }
 
     /// The operations that are omitted on another allocator's `malloc`.
@@ -132,6 +156,8 @@ impl Driven {
 /// Performs every event.
 pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -> Result<Driven, ChildError> {
     let mut driven = Driven::default();
+    trace.moments.stops.clear();
+    trace.moments.began_ns = monotonic_ns();
     let mut stops = trace.stops.iter().copied();
     let mut next_stop = stops.next().unwrap_or(u64::MAX);
     while let Some(batch) = trace.reader.next_batch()? {
@@ -155,6 +181,7 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
             driven.cpu_ns += thread_cpu_ns() - cpu_before_ns;
             driven.time += start.elapsed();
             if driven.events == next_stop {
+                trace.moments.stops.push(Moment { events: driven.events, time_ns: monotonic_ns() });
                 driver.stop(driven.events)?;
                 next_stop = stops.next().unwrap_or(u64::MAX);
                 if trace.pause_after == Some(driven.events)

@@ -1,7 +1,7 @@
 //! A comparison of allocators as text.
 
 use hksim_explore::origin::origin_text;
-use hksim_replay::compare::{Code, Method, Outcome, Row, Spread};
+use hksim_replay::compare::{Code, Method, Outcome, Row, Sample, Spread};
 use hksim_results::replay::ComparisonReport;
 use hksim_text::plain;
 use hksim_text::table::{self, Table};
@@ -88,24 +88,32 @@ pub fn verdict(report: &ComparisonReport) -> Vec<String> {
 
 /// RSS at the first marks of the program, or over its events, and its live bytes; `None` if that was not measured.
 pub fn over_time(rows: &[Row]) -> Option<Table> {
-    let measured = || rows.iter().filter(|row| row.timeline.iter().any(|sample| sample.rss_bytes.is_some()));
-    let samples = &measured().next()?.timeline;
+    let measured = rows.iter().filter(|row| row.timeline.iter().any(|sample| sample.rss_bytes.is_some()));
+    let rows: Vec<_> = measured.map(|row| (vec![row.allocator.clone()], row.timeline.clone())).collect();
+    residency(&["allocator"], &rows)
+}
+
+/// RSS at the first marks of the program, or over its events, and its live bytes: one row for each allocator, which these
+/// columns name. `None` without samples.
+pub fn residency(head: &[&str], rows: &[(Vec<String>, Vec<Sample>)]) -> Option<Table> {
+    let (_, samples) = rows.first()?;
     let marks: Vec<usize> = (0..samples.len()).filter(|&at| samples[at].mark.is_some()).take(POINTS).collect();
-    let last = samples.len() - 1;
+    let last = samples.len().checked_sub(1)?;
     let even = || (1..=POINTS.min(last)).map(|point| point * last / POINTS.min(last)).collect();
     let shown: Vec<usize> = if marks.is_empty() { even() } else { marks };
     let name = |&at: &usize| {
         let share = || format!("RSS at {:.0} %", samples[at].event as f64 * 100.0 / samples[last].event.max(1) as f64);
         samples[at].mark.as_ref().map_or_else(share, |mark| format!("RSS at {}", plain(mark)))
     };
-    let mut table = Table::new(["allocator".to_string()].into_iter().chain(shown.iter().map(name)), &[0]);
-    for row in measured() {
-        let cell =
-            |&at: &usize| row.timeline.get(at).and_then(|sample| sample.rss_bytes).map_or("-".to_string(), bytes);
-        table.push([row.allocator.clone()].into_iter().chain(shown.iter().map(cell)));
+    let names = head.iter().map(ToString::to_string).chain(shown.iter().map(name));
+    let mut table = Table::new(names, &(0..head.len()).collect::<Vec<_>>());
+    for (words, timeline) in rows {
+        let cell = |&at: &usize| timeline.get(at).and_then(|sample| sample.rss_bytes).map_or("-".to_string(), bytes);
+        table.push(words.iter().cloned().chain(shown.iter().map(cell)));
     }
     let live = shown.iter().map(|&at| bytes(samples[at].live_bytes));
-    table.push(["(live bytes)".to_string()].into_iter().chain(live));
+    let name = ["(live bytes)"].into_iter().chain(head.iter().skip(1).map(|_| "")).map(str::to_string);
+    table.push(name.chain(live));
     Some(table)
 }
 

@@ -46,7 +46,7 @@ pub fn csv(rows: &[Row]) -> Vec<Map<String, Value>> {
         for (run, (predicted, measured)) in pairs.into_iter().enumerate() {
             let stack = row.comparison.as_ref().and_then(|comparison| comparison.stacks.get(run));
             let line = json!({
-                "file": row.file, "command": row.command.join(" "), "setting": setting.join(" "), "run": run,
+                "file": row.file, "allocator": row.allocator.as_ref().map(|label| &label.name), "command": row.command.join(" "), "setting": setting.join(" "), "run": run,
                 "class": row.class, "verdict": row.verdict, "reason": row.reason,
                 "stack_traps_predicted_min": stack.map(|stack| stack.traps_predicted[0]),
                 "stack_traps_predicted_max": stack.map(|stack| stack.traps_predicted[1]),

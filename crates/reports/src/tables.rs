@@ -11,30 +11,47 @@ use std::collections::BTreeSet;
 
 /// Figures, claim and verdict of each row.
 pub fn figures_table(rows: &[Row]) -> Table {
-    let head = [
-        "recording",
-        "setting",
-        "traps",
-        "measured",
-        "huge",
-        "measured",
-        "RSS at exit",
-        "measured",
-        "pages +/-",
-        "residual",
-        "class",
-        "verdict",
-    ];
-    let mut table = Table::new(head, &[0, 1, 10, 11]);
+    let has_allocators = rows.iter().any(|row| row.allocator.is_some());
+    let head: &[&str] = match has_allocators {
+        true => &["trace", "allocator", "setting"],
+        false => &["recording", "setting"],
+    };
+    let figures = ["traps", "measured", "huge", "measured", "RSS at exit", "measured", "pages +/-", "residual"];
+    let peaks: &[&str] = if has_allocators { &["peak RSS", "measured"] } else { &[] };
+    let columns = head.len() + peaks.len() + figures.len();
+    let words: Vec<usize> = (0..head.len()).chain([columns, columns + 1]).collect();
+    let names = head.iter().chain(peaks).copied().chain(figures).chain(["class", "verdict"]);
+    let mut table = Table::new(names, &words);
     for row in rows {
         let setting: Vec<String> = row.setting.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
-        let mut cells = vec![plain(&row.file).into_owned(), setting.join(", ")];
-        cells.extend(figures(row.comparison.as_ref()));
+        let mut cells = vec![plain(&row.file).into_owned()];
+        if has_allocators {
+            cells.push(row.allocator.as_ref().map_or(String::new(), |label| label.name.clone()));
+        }
+        cells.push(setting.join(", "));
+        if has_allocators {
+            cells.extend(peak_cells(row.comparison.as_ref()));
+        }
+        cells.extend(figures_cells(row.comparison.as_ref()));
         cells.push(row.class.map_or("", |class| class.word()).to_string());
         cells.push(row.verdict.word().to_string());
         table.push(cells);
     }
     table
+}
+
+/// The predicted peak, and between which bytes the measured one lies.
+fn peak_cells(comparison: Option<&Comparison>) -> [String; 2] {
+    let Some(Comparison { predicted, measured, .. }) = comparison else { return [String::new(), String::new()] };
+    let range = |least: Option<u64>, most: Option<u64>| match (least, most) {
+        (Some(least), Some(most)) if least != most => format!("{} to {}", kib(least), kib(most)),
+        (Some(least), _) => kib(least),
+        (None, _) => "-".to_string(),
+    };
+    let peaks = |figures: &[Figures]| figures.iter().filter_map(|one| one.rss_bytes_peak).collect::<Vec<u64>>();
+    let (own, least) = (peaks(predicted), peaks(measured));
+    let most = measured.iter().filter_map(|one| one.rss_bytes_peak_max.or(one.rss_bytes_peak)).max();
+    [range(own.iter().min().copied(), own.iter().max().copied()), range(least.iter().min().copied(), most)]
 }
 
 /// The reasons of the rows' verdicts, and what differs.
@@ -63,7 +80,7 @@ pub fn notes(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-fn figures(comparison: Option<&Comparison>) -> Vec<String> {
+fn figures_cells(comparison: Option<&Comparison>) -> Vec<String> {
     let Some(comparison) = comparison else { return vec![String::new(); 8] };
     let Comparison { predicted, measured, residual, pages_differ, .. } = comparison;
     let range = |figures: &[Figures], value: fn(&Figures) -> u64, show: fn(u64) -> String| {

@@ -74,7 +74,6 @@ pub(crate) fn counts_tlb_misses<P>(config: &SimConfig<P>, touch: TouchSource) ->
 pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
     let policy = &config.policy;
     SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
-        && policy.purge != Purge::Free
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
         && config.counted != Counted::Time

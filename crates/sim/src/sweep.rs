@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule, even_points};
-use hksim_policy::Placement;
+use hksim_policy::vocabulary::{Prefault, PrefaultScope, Purge};
+use hksim_policy::{Placement, Policy};
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchSource;
 use hksim_trace::source::EventSource;
@@ -91,6 +92,26 @@ struct Key {
     placement: Placement,
     touch: TouchRule,
     memory_policy: MemoryPolicyRule,
+    contents: Option<Contents>,
+}
+
+/// What contents depend on beside the placement, for designs that purge by MADV_FREE, which keeps them. They are
+/// tracked for these only, once for all that share a placement.
+#[derive(PartialEq)]
+struct Contents {
+    /// A prefault can write zeros to pages that were purged.
+    prefault: (Prefault, PrefaultScope),
+    /// A new mapping reads as zeros.
+    maps_hugetlb: bool,
+}
+
+impl Contents {
+    fn of(policy: &Policy) -> Option<Contents> {
+        (policy.purge == Purge::Free).then_some(Contents {
+            prefault: (policy.prefault, policy.prefault_scope),
+            maps_hugetlb: policy.huge.is_hugetlb(),
+        })
+    }
 }
 
 /// The rows of each group of designs that may share a placement, in the order of their first rows.
@@ -101,6 +122,7 @@ fn groups(configs: &[SimConfig], touch: TouchSource) -> VecDeque<Vec<usize>> {
             placement: config.policy.split().0,
             touch: config.touch,
             memory_policy: config.memory_policy,
+            contents: Contents::of(&config.policy),
         });
         match groups.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
             Some((_, rows)) => rows.push(row),

@@ -1,7 +1,7 @@
 //! Why nothing can be compared.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hksim_conformance::{HostError, ModeError};
 use hksim_memory_record::MemoryRecordError;
@@ -100,6 +100,11 @@ pub enum ValidateError {
 }
 
 impl ValidateError {
+    /// The error of a replay, with its allocator and trace.
+    pub(crate) fn of_replay(word: &str, trace: &Path, why: ValidateError) -> ValidateError {
+        ValidateError::Within { what: format!("{word} on {}", trace.display()), source: Box::new(why) }
+    }
+
     /// The error of reading something, with what it is.
     pub(crate) fn reading<E: Into<ValidateError>>(what: &'static str) -> impl FnOnce(E) -> ValidateError {
         move |source| ValidateError::Reading { what, source: Box::new(source.into()) }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use hksim_cost_model::Profile;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::Mode;
 use hksim_sim::SimConfig;
@@ -40,10 +41,10 @@ const REPLAY: &str = "Replay";
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --time --header none,light --purge none\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded"
+    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --time --header none,light --purge none\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded\n  hksim validate app.hkt --on glibc,jemalloc:dirty_decay_ms=0,./my.so"
 )]
 pub struct Args {
-    /// Replay these traces [default: two built-in workloads, random-mixed and server]
+    /// Replay these traces, or check these memory recordings [default: two built-in workloads, random-mixed and server]
     #[arg(value_name = "TRACE.hkt")]
     pub traces: Vec<PathBuf>,
     /// Policies to check
@@ -51,12 +52,15 @@ pub struct Args {
     pub policy: HostPolicyArgs,
     #[command(flatten)]
     design: DesignArgs,
+    /// Check the prediction for replays on these malloc libraries instead (as in `sweep --allocators`): glibc, jemalloc:dirty_decay_ms=0, LIB.so
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["time", "fork_at"])]
+    on: Vec<String>,
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
     again: AgainArgs,
-    /// With a memory recording (.hkm): set the machine's modes as --thp, --mthp and --zero-page say (needs root); they
-    /// are restored at the end, even if the run is killed
+    /// With a memory recording (.hkm) or --on: set the machine's modes as --thp, --mthp and --zero-page say (needs root);
+    /// they are restored at the end, even if the run is killed
     #[arg(long, hide_short_help = true, help_heading = REPLAY)]
     set_modes: bool,
     /// Replay on one thread in trace order (ordered), or several times on the trace's own threads (threaded)
@@ -71,7 +75,7 @@ pub struct Args {
     #[command(flatten)]
     precision: PrecisionArgs,
     /// With --mode threaded: replay this many times [default: 9]; with --time: time this many rounds; with a memory
-    /// recording: run the program this many times [default: 3]
+    /// recording or --on: run the program or the replay this many times [default: 3]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = between(2u32, 1000))]
     runs: Option<u32>,
     #[command(flatten)]
@@ -84,6 +88,18 @@ pub struct Args {
 }
 
 impl Args {
+    /// What to validate by page operations.
+    fn of_memory<'a>(&'a self, profile: Option<&'a Profile>) -> memory::validate::Request<'a> {
+        memory::validate::Request {
+            policy: self.policy.with_kernel_flags(),
+            memory: &self.memory,
+            runs: self.runs.unwrap_or(memory::validate::RUNS),
+            set_modes: self.set_modes,
+            profile,
+            output: &self.output,
+        }
+    }
+
     /// Replays on the trace's own threads; `None` for one replay in trace order.
     fn threaded_runs(&self) -> Result<Option<u32>> {
         const RUNS: u32 = 9;
@@ -105,10 +121,13 @@ impl Args {
 }
 
 /// A trace in a file, because replays read files.
-struct Replayable {
-    trace: Trace,
-    path: PathBuf,
-    label: String,
+pub struct Replayable {
+    /// The trace.
+    pub trace: Trace,
+    /// The file.
+    pub path: PathBuf,
+    /// Its name in results.
+    pub label: String,
 }
 
 /// Predicts, replays and compares.
@@ -120,29 +139,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     time::refuse(args)?;
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.design.refuse_for_recording()?;
-        return memory::validate::run(&memory::validate::Request {
-            paths: &args.traces,
-            policy: args.policy.with_kernel_flags(),
-            memory: &args.memory,
-            again: &args.again,
-            runs: args.runs.unwrap_or(memory::validate::RUNS),
-            set_modes: args.set_modes,
-            profile: args.profile.read(&args.output)?.as_ref(),
-            output: &args.output,
-        });
+        if !args.on.is_empty() {
+            bail!("--on is for traces (.hkt): a memory recording has an allocator already; leave it out");
+        }
+        let profile = args.profile.read(&args.output)?;
+        return memory::validate::run(&args.of_memory(profile.as_ref()), &args.traces, &args.again);
     }
-    args.memory.refuse_for_trace()?;
     args.again.refuse_for_trace()?;
-    if args.set_modes {
-        bail!("--set-modes is for memory recordings (.hkm); a replay runs under this machine's modes");
-    }
-    let configs = args.policy.checked()?.configs(HugeList::All)?;
     // Replays read files: the built-in traces are written to a directory that lives until the end of this function.
     let folder = if args.traces.is_empty() { Some(temporary_folder()?) } else { None };
     let traces = match &folder {
         Some(folder) => built_in(folder.path())?,
         None => files(&args.traces)?,
     };
+    if !args.on.is_empty() {
+        args.design.refuse_for_recording()?;
+        if args.mode == Mode::Threaded {
+            bail!("--on: a replay on a library is predicted in trace order; use --mode ordered");
+        }
+        let profile = args.profile.read(&args.output)?;
+        return memory::validate::on_allocators(&args.of_memory(profile.as_ref()), &args.on, &traces);
+    }
+    args.memory.refuse_for_trace()?;
+    if args.set_modes {
+        bail!("--set-modes is for memory recordings (.hkm) and --on; a replay runs under this machine's modes");
+    }
+    let configs = args.policy.checked()?.configs(HugeList::All)?;
     if args.time {
         return time::run(args, &traces, &configs);
     }

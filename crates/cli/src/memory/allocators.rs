@@ -44,7 +44,8 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     }
     if request.memory.by.is_some() {
         bail!(
-            "--by site: the callers in a replay are hksim's own, not the program's; record the program with --memory --stacks"
+            "--by site: the callers in a replay are hksim's own; `hksim explain TRACE --on LIB` has the installs of each \
+             call site of the trace, and `record --memory --stacks` those of a program"
         );
     }
     request.printed.check()?;

@@ -261,5 +261,5 @@ pub fn replay_and_report(spec: &ReplaySpec, path: &Path, format: Format) -> Resu
     if path.is_dir() {
         bail!("{}: is a directory; name a file for the recording", path.display());
     }
-    print(&record_replay(spec, path, None)?, format)
+    print(&record_replay(spec, path, None)?.report, format)
 }

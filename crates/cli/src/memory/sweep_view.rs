@@ -12,7 +12,9 @@ use crate::output::units::{bytes, count};
 use hksim_cost_model::SystemTime;
 use hksim_cost_model::system_time::states;
 use hksim_memory_sim::groups::outside;
-use hksim_memory_sim::{Addresses, MemoryRow, hugetlb_shortage};
+use hksim_memory_sim::{Addresses, AfterEvents, MemoryRow, hugetlb_shortage};
+use hksim_replay::compare::Sample;
+use hksim_reports::comparison::residency;
 use hksim_reports::memory_prediction::{addresses, coverage, head, kernel, stacks};
 
 /// The text of a row in a column.
@@ -132,6 +134,11 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     }
     lines.push(String::new());
     lines.extend(table.lines());
+    if let Some(over_events) = over_events(rows, settings) {
+        lines.push(String::new());
+        lines.extend(over_events.lines());
+        lines.push(String::new());
+    }
     lines.push("* Pareto front of traps and peak RSS".to_string());
     let shortage = |row: &MemoryRow| {
         let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
@@ -145,6 +152,22 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(outside(&first.traps_outside));
     }
     text(&lines)
+}
+
+/// RSS of each row at the marks of the replayed trace, or over its events; `None` without a replay.
+fn over_events(rows: &[MemoryRow], settings: &[NamedSetting]) -> Option<Table> {
+    let columns = columns(rows, settings, &ColumnsArgs::default());
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let sample = |after: &AfterEvents| Sample {
+        event: after.event,
+        mark: after.mark.clone(),
+        live_bytes: after.live_bytes,
+        rss_bytes: Some(after.rss_bytes),
+    };
+    let replays = rows.iter().zip(settings.iter().cycle()).filter(|(row, _)| !row.over_events.is_empty());
+    let words = |row, named| columns.iter().map(|column| (column.cell)(row, named)).collect::<Vec<String>>();
+    let rows = replays.map(|(row, named)| (words(row, named), row.over_events.iter().map(sample).collect()));
+    residency(&names, &rows.collect::<Vec<_>>())
 }
 
 /// The columns in which the rows differ, and the named ones.

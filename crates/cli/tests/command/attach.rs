@@ -84,7 +84,7 @@ fn the_end_of_the_process_ends_the_recording() {
 fn what_cannot_be_meant_is_refused() {
     let bench = Bench::new();
     let said = bench.refused("record --memory -p 4194305 -o a.hkm");
-    assert!(said.contains("there is no process 4194305"), "{said}");
+    assert!(said.contains("process 4194305: cannot be recorded: there is no such process"), "{said}");
     let said = bench.refused("record --memory -p 1 --duratoin 3s -o a.hkm");
     assert!(said.contains("--duratoin: record has no such flag; did you mean --duration?"), "{said}");
     let said = bench.refused("record --memory -p 1 -o a.hkm -- true");

@@ -34,6 +34,7 @@ mod hostile_text;
 mod inspect;
 mod interrupts;
 mod kernel_work;
+mod library_validations;
 mod limits;
 mod lost_events;
 mod memory_answers;

@@ -7,6 +7,7 @@
 mod choices;
 mod inherited;
 mod khugepaged;
+mod replays;
 mod rounded;
 #[path = "../support/mod.rs"]
 mod support;

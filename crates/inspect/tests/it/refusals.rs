@@ -13,7 +13,10 @@ fn a_process_without_memory_is_named() {
     // Ids are below 2^22.
     assert_eq!(message(1 << 23), format!("there is no process {}", 1 << 23));
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
-        assert_eq!(message(2), "process 2 (kthreadd) has no memory: it is a thread of the kernel");
+        assert_eq!(
+            message(2),
+            "process 2 (kthreadd) cannot be inspected: it is a kernel thread, which has no memory of its own"
+        );
     }
     let mut zombie = Command::new("true").spawn().expect("it starts");
     let pid = zombie.id();

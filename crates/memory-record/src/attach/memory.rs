@@ -80,7 +80,7 @@ fn read_mappings(target: &Target, file: &str) -> Result<Vec<Mapping>, AttachErro
     let path = format!("/proc/{}/{file}", target.pid);
     // Names of files need not be UTF-8.
     let text = fs::read(&path).map_err(|source| match source.raw_os_error() {
-        Some(libc::ESRCH | libc::ENOENT) => AttachError::Exited { pid: target.pid },
+        Some(libc::ESRCH | libc::ENOENT) => target.ended(),
         _ => AttachError::Read { path, source },
     })?;
     Ok(smaps::parse(&String::from_utf8_lossy(&text)))
@@ -89,7 +89,7 @@ fn read_mappings(target: &Target, file: &str) -> Result<Vec<Mapping>, AttachErro
 fn pages_unread(target: &Target, source: io::Error) -> AttachError {
     match source.raw_os_error() {
         Some(libc::ENOTTY | libc::EINVAL) => AttachError::NoPageScan,
-        Some(libc::ESRCH | libc::ENOENT) => AttachError::Exited { pid: target.pid },
+        Some(libc::ESRCH | libc::ENOENT) => target.ended(),
         _ => AttachError::Read { path: format!("/proc/{}/pagemap", target.pid), source },
     }
 }

@@ -146,7 +146,7 @@ fn no_events(root: &Target, why: MemoryRecordError) -> MemoryRecordError {
     let MemoryRecordError::NotPermitted { why } = why else { return why };
     let level = sysfs::text("/proc/sys/kernel/perf_event_paranoid");
     let paranoid = level.map_or(String::new(), |level| format!(" (kernel.perf_event_paranoid is {level})"));
-    AttachError::NoEvents { pid: root.pid, name: root.name.clone(), why, paranoid }.into()
+    AttachError::NoEvents { pid: root.pid, why, paranoid }.into()
 }
 
 fn header(options: &AttachOptions, root: &Target, start_ns: u64) -> Header {
@@ -193,7 +193,7 @@ impl Family<'_> {
             match Target::open(pid).map_err(MemoryRecordError::from).and_then(|target| self.attach_one(&target)) {
                 Ok(children) => waiting.extend(children),
                 // It was listed, and has ended meanwhile.
-                Err(MemoryRecordError::Attach(AttachError::NoProcess { .. } | AttachError::Exited { .. })) => {}
+                Err(MemoryRecordError::Attach(AttachError::Process { why, .. })) if why.is_end() => {}
                 Err(why) => self.left_out.push(LeftOut { pid, why: why.to_string() }),
             }
         }

@@ -53,7 +53,7 @@ impl StoppedProcess {
         stopped.ids = stopped.threads.keys().copied().collect();
         // The first thread gives the process its id, and is the one that reads of /proc/PID see.
         stopped.ids.sort_by_key(|&tid| (tid != target.pid as pid_t, tid));
-        if stopped.ids.is_empty() { Err(AttachError::Exited { pid: target.pid }) } else { Ok(stopped) }
+        if stopped.ids.is_empty() { Err(target.ended()) } else { Ok(stopped) }
     }
 
     /// The threads, the first one first. Not empty.
@@ -104,7 +104,7 @@ impl StoppedProcess {
                 _ if has_ended(self.pid, tid) || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => {
                     self.threads.remove(&tid);
                     return if tid == target.pid as pid_t && self.threads.is_empty() {
-                        Err(AttachError::Exited { pid: self.pid })
+                        Err(target.ended())
                     } else {
                         Ok(())
                     };

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_memory_record::{
     AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, attach, is_interrupted, recover,
 };
@@ -82,21 +83,21 @@ fn refusal(pid: u32) -> MemoryRecordError {
 
 #[test]
 fn processes_that_cannot_be_recorded_are_refused_with_the_reason() {
-    use AttachError::{Exited, Itself, KernelThread, NoProcess, Traced};
+    use AttachObstacle::{Itself, KernelThread, NoProcess, Traced, Zombie};
     let refused = |pid| match refusal(pid) {
-        MemoryRecordError::Attach(why) => why,
+        MemoryRecordError::Attach(AttachError::Process { why, .. }) => why,
         other => panic!("{other}"),
     };
     assert!(matches!(refused(std::process::id()), Itself));
-    assert!(matches!(refused(4_194_305), NoProcess { .. }));
+    assert!(matches!(refused(4_194_305), NoProcess));
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
-        assert!(matches!(refused(2), KernelThread { .. }));
+        assert!(matches!(refused(2), KernelThread));
     }
     let mut ended = Command::new("true").spawn().expect("a program");
     while !fs::read_to_string(format!("/proc/{}/stat", ended.id())).expect("a child").contains(") Z ") {
         sleep(Duration::from_millis(1));
     }
-    assert!(matches!(refused(ended.id()), Exited { .. }));
+    assert!(matches!(refused(ended.id()), Zombie));
     ended.wait().expect("a child");
     let mut child = Command::new("sleep").arg("100").spawn().expect("a program");
     let pid = child.id() as libc::pid_t;

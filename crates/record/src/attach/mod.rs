@@ -14,17 +14,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::background::BackgroundConverter;
-use crate::children::Children;
+use crate::background::StartedConversions;
 use crate::control::{Control, EndReason};
-use crate::ended::EndedProcesses;
-use crate::epoch::{ClockReads, Epochs};
 use crate::error::RecordError;
 use crate::output;
 use crate::report::{Attachment, RecordReport};
 use crate::run::{EndOf, EndingSignals, WatchDecision};
 use crate::selection::Selection;
 use crate::session::{Session, SessionConfig};
+use crate::session_threads::SessionThreads;
 use crate::signals::Interruptible;
 use crate::touch_full::Merging;
 use crate::traces::ConversionInputs;
@@ -100,7 +98,7 @@ pub fn attach_watched(
     }
 }
 
-type Recorded = (Attachment, crate::background::StartedConversions, f64);
+type Recorded = (Attachment, StartedConversions, f64);
 
 /// What is needed to begin the recording of a process.
 struct Recorder<'a> {
@@ -126,28 +124,17 @@ impl Recorder<'_> {
         session.control.hold()?;
         session.set_root(self.target.inside_pid)?;
         let there = self.place.there(&session.logs_dir).ok_or_else(|| refused("the path of its log is too long"))?;
-        let is_coarse = options.clock_reads() != ClockReads::Every;
-        let epochs = is_coarse.then(|| Epochs::begin(&session.logs_dir)).transpose()?;
-        let children = Children::begin(&session.logs_dir);
+        let mut threads = SessionThreads::begin(session, options.clock_reads())?;
         let signals = EndingSignals::begin();
         let began = Instant::now();
         let redirection = self.plan.redirect(self.object.map(|object| object.there.as_path()), &there)?;
         let waited = wait_for_call(&redirection, end, &signals, options.duration);
         waited.inspect_err(|_| redirection.cancel()).map_err(|why| refused(&why))?;
         let begun_s = began.elapsed().as_secs_f64();
-        let ahead = BackgroundConverter::begin(&session.dir, &session.info.output);
-        let ended =
-            ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, self.target.inside_pid, ahead.known()));
+        threads.convert_early(session, self.target.inside_pid);
         let result = watch(session, options, end, &signals, show);
         let restored = has_left(&redirection);
-        if let Some(children) = children {
-            children.end();
-        }
-        if let Some(ended) = ended {
-            ended.end();
-        }
-        let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
-        drop(epochs);
+        let begun = threads.end();
         result?;
         Ok((Attachment { pid, begun_s, restored }, begun, began.elapsed().as_secs_f64() - begun_s))
     }

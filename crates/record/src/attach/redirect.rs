@@ -11,8 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use hksim_linux_probe::dynamic_section::Memory;
-use hksim_linux_probe::maps::Maps;
-use hksim_linux_probe::stopped_thread::{StoppedThread, system_call_instruction};
+use hksim_linux_probe::stopped_thread::StoppedThread;
 
 use crate::attach::instructions::{ENTRY_BYTES, code};
 use crate::attach::loaded::{Module, Modules, NoModules, text};
@@ -27,6 +26,8 @@ use crate::object::Variant;
 /// Calls that fail with EINTR if their thread is stopped: `epoll_wait` and its variants, `semop`, `semtimedop`,
 /// `rt_sigtimedwait`, `io_getevents`. A thread in another call is stopped if there is one.
 const CALLS_THAT_FAIL: [i64; 7] = [232, 281, 441, 65, 220, 128, 208];
+/// Longest time in which a thread must stop, before another one is tried.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// C++'s `operator new(size_t)`.
 const OPERATOR_NEW: &CStr = c"_Znwm";
 /// A function that only glibc defines.
@@ -273,15 +274,12 @@ impl Redirection<'_> {
 /// Maps memory in the process: the area, instructions, a stack.
 fn map(target: &Target) -> Result<u64, RecordError> {
     let refused = |why: String| RecordError::CannotAttach { pid: target.pid, why };
-    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid)).map_err(|why| refused(why.to_string()))?;
-    let instruction = system_call_instruction(&target.memory, &Maps::of_text(&maps))
-        .ok_or_else(|| refused("it has no vdso, in which it could make system calls".into()))?;
     let threads = threads(target.pid);
     // A thread that does not stop is released when the thread that traces it ends.
     let traced = thread::spawn(move || {
         let mut why = std::io::Error::from_raw_os_error(libc::ESRCH);
         for tid in threads {
-            match map_in(tid, instruction) {
+            match map_in(tid) {
                 Ok(at) => return Ok(at),
                 Err(failed) => why = failed,
             }
@@ -292,17 +290,17 @@ fn map(target: &Target) -> Result<u64, RecordError> {
     mapped.map_err(|why| refused(format!("it cannot be stopped, or cannot map memory: {why}")))
 }
 
-fn map_in(tid: u32, instruction: u64) -> std::io::Result<u64> {
-    let mut stopped = StoppedThread::stop(tid)?;
+fn map_in(tid: u32) -> std::io::Result<u64> {
+    let mut stopped = StoppedThread::stop(tid, STOP_TIMEOUT)?;
     let (bytes, no_fd) = (MAPPING_BYTES as u64, u64::MAX);
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let at = stopped.system_call(instruction, libc::SYS_mmap, [0, bytes, protection, flags, no_fd, 0])?;
+    let at = stopped.system_call(libc::SYS_mmap, [0, bytes, protection, flags, no_fd, 0])?;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let code = [at + AREA_BYTES as u64, CODE_BYTES as u64, executable, 0, 0, 0];
-    let protected = stopped.system_call(instruction, libc::SYS_mprotect, code);
+    let protected = stopped.system_call(libc::SYS_mprotect, code);
     if protected.is_err() {
-        stopped.system_call(instruction, libc::SYS_munmap, [at, bytes, 0, 0, 0, 0])?;
+        stopped.system_call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0])?;
     }
     protected.map(|_| at)
 }

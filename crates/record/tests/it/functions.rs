@@ -180,7 +180,8 @@ fn the_malloc_of_static_programs_and_of_musl_is_recorded() {
     }
     let _alone = alone();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/own_allocator.c");
-    for (compiler, flag) in [("cc", "-static"), ("musl-gcc", "-static"), ("musl-gcc", "-dynamic"), ("cc", "preloaded")] {
+    for (compiler, flag) in [("cc", "-static"), ("musl-gcc", "-static"), ("musl-gcc", "-dynamic"), ("cc", "preloaded")]
+    {
         if !have(compiler) || flag == "preloaded" && !Path::new(JEMALLOC).exists() {
             println!("skipped: {compiler}, or libjemalloc2, is not installed");
             continue;

@@ -19,13 +19,12 @@ use crate::library::{Library, c_library, library};
 use crate::{Environment, Measure, Mode, ReplayError, ReplaySpec, Skipped, Target, TimedReplay, Times};
 use contestant::{Contestant, counted};
 use environment::Run;
-use timeline::live_bytes;
 
 pub use environment::Surroundings;
 pub use lists::{RangeError, expanded};
 pub use lookup::{LookupError, in_folder, lookup, meaning, settings_of};
 pub use spread::Spread;
-pub use timeline::Sample;
+pub use timeline::{Live, Sample, live_bytes};
 
 /// An allocator that was looked up.
 #[derive(Clone, Debug)]

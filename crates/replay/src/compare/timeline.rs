@@ -1,4 +1,4 @@
-//! Residency of allocators over the events of the trace, beside its live bytes.
+//! Residency of allocators over the events of a trace, beside its live bytes.
 
 use std::path::Path;
 
@@ -26,10 +26,13 @@ pub struct Sample {
 
 /// The program's memory after some events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Live {
-    event: u64,
-    mark: Option<String>,
-    bytes: u64,
+pub struct Live {
+    /// Events done.
+    pub event: u64,
+    /// The mark of the program after which this is.
+    pub mark: Option<String>,
+    /// Requested bytes of live objects.
+    pub bytes: u64,
 }
 
 /// The samples of an allocator at the marks of its runs.
@@ -48,7 +51,10 @@ pub(super) fn timeline(runs: &[Replayed], live: &[Live]) -> Vec<Sample> {
 }
 
 /// Requested bytes of live objects after each of these numbers of events, which must be ascending.
-pub(super) fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<Live>, ReplayError> {
+///
+/// # Errors
+/// The trace cannot be read.
+pub fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<Live>, ReplayError> {
     let mut reader = TraceReader::open(trace)?;
     let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
     let (mut done, mut live) = (0, 0);

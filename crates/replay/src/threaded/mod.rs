@@ -240,7 +240,7 @@ impl WindowResult {
 
 fn timing(outcome: &WindowResult) -> Report {
     let dtlb = Err("counted in ordered replays only: the threads run before the window opens".to_string());
-    Report::Timed(Timing { sample: outcome.sample, dtlb })
+    Report::Timed(Timing { sample: outcome.sample, dtlb, moments: None })
 }
 
 /// Processor time of all threads but this one, which reads the trace.

@@ -30,6 +30,17 @@ impl Contents {
         }
     }
 
+    /// Writes two numbers to bytes `at..at + 8`. `at` is a multiple of 8.
+    pub(crate) fn write_pair(&self, at: u64, first: u32, second: u32) {
+        match self {
+            Contents::NonZero(bits) => bits.write_pair(at, first, second),
+            Contents::Bytes(_) => {
+                self.write_number(at, first);
+                self.write_number(at + 4, second);
+            }
+        }
+    }
+
     /// Copies bytes within the arena.
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
         match self {

@@ -76,12 +76,14 @@ impl TouchFilter {
         self.pages[page as usize].get() & WRITTEN != 0
     }
 
-    /// Lets the next touch of a page pass. The page still counts as written.
-    pub(crate) fn pass_again(&self, page: u64) {
+    /// Lets the next touch of a page pass. The page still counts as written. Returns whether it was ever written.
+    pub(crate) fn pass_again(&self, page: u64) -> bool {
         let seen = &self.pages[page as usize];
-        if seen.get() & EVER_WRITTEN != 0 {
+        let was_written = seen.get() & EVER_WRITTEN != 0;
+        if was_written {
             seen.set(KEPT);
         }
+        was_written
     }
 
     /// Resets pages whose state changed. Calls `lost` for each page that had been written.

@@ -18,7 +18,9 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// passes the filter. From now on metadata writes are distinguished from reads, if the observer needs that.
     pub fn forked(&self, pages: Range<u64>) {
         self.meta_tracker.switch_on();
-        pages.for_each(|page| self.filter.pass_again(page));
+        for page in pages {
+            self.filter.pass_again(page);
+        }
     }
 
     /// Finds the metadata written since the last call, and touches its pages.
@@ -42,12 +44,16 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    #[inline]
+    /// Notes that the allocator got a reference to an item, if writes are detected.
+    #[inline(always)]
     pub(super) fn remember(&self, item: impl FnOnce() -> MetaItem) {
-        if !self.tracks_meta() {
-            return;
+        if self.tracks_meta() {
+            self.remember_item(item());
         }
-        let item = item();
+    }
+
+    #[inline(never)]
+    fn remember_item(&self, item: MetaItem) {
         // Checked now, because the next write may undo an earlier one.
         if !self.meta_tracker.is_empty() {
             self.touch_changed();

@@ -82,7 +82,8 @@ pub struct SimMemory<H: MemoryObserver> {
     bindings: Option<Bindings>,
     /// How the program locks future mappings, if it does.
     locks_future: Cell<Option<Locking>>,
-    /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs it.
+    /// Detects metadata writes, provided that the observer needs it: after a fork, and once a split may have dropped a
+    /// page of metadata.
     meta_tracker: MetaTracker,
     /// How often the allocator ran each path of its code. Page operations are counted by observers.
     paths: PathCells,
@@ -139,7 +140,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// MADV_FREE: it can split a folio, and a split drops zero-filled pages, including metadata pages. Slows down every
     /// write.
     pub fn keep_contents(&mut self) {
-        self.meta_tracker.switch_on();
         let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
         self.contents.get_or_insert_with(|| Contents::NonZero(NonZero::new(superslabs, shift)));
     }
@@ -215,9 +215,14 @@ impl<H: MemoryObserver> SimMemory<H> {
         (place, place.at(at))
     }
 
-    #[cold]
     #[inline(never)]
     fn push_link_slowly(&self, superslab: u32, at: u32, link: Link, key: u32) {
+        let (place, from_start) = self.find_link(superslab, at);
+        if !H::ACCESSES.every() && self.filter.is_written(from_start / PAGE_BYTES) {
+            self.links.write(place, from_start, link);
+            self.written_pair(from_start, link.to_bits(), key);
+            return self.accessed(from_start, LINK_BYTES + KEY_BYTES, Cause::FreeList);
+        }
         self.write_link(superslab, at, link);
         self.read_key(superslab, at);
         self.write_key(superslab, at, key);

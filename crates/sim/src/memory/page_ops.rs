@@ -92,7 +92,7 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
             memory.forget(pages.clone());
         }
         if advice == Advice::Free {
-            memory.report_contents(&pages);
+            memory.report_contents(&pages, self.observer);
         }
         let advised = self.call(&pages, |observer, pages| observer.advise(pages, advice));
         if advice == Advice::DontNeed && advised.is_ok() {

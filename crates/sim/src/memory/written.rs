@@ -22,6 +22,13 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
+    /// As [`SimMemory::written_number`], of two numbers side by side. `at` is a multiple of 8.
+    pub(super) fn written_pair(&self, at: u64, first: u32, second: u32) {
+        if let Some(contents) = &self.contents {
+            contents.write_pair(at - self.layout.arena, first, second);
+        }
+    }
+
     /// Records that `count` bytes at `at` are set to `byte`. `at` is an offset from the start of the reservation. Has
     /// no effect unless contents are tracked.
     #[inline(always)]

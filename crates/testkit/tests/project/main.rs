@@ -1,6 +1,7 @@
 //! Rules for the sources, dependencies, manuals and releases of the project.
 
 mod architecture;
+mod build_scripts;
 mod command_files;
 mod dependencies;
 mod design_names;

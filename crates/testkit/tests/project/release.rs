@@ -165,6 +165,23 @@ fn every_library_crate_has_an_example() {
     assert!(without.is_empty(), "{without:?} have neither examples/ nor code in the crate's page");
 }
 
+/// cargo puts all examples of a workspace into one folder, by name.
+#[test]
+fn no_two_examples_have_one_name() {
+    let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for krate in crates() {
+        let programs =
+            fs::read_dir(root().join("crates").join(&krate).join("examples")).into_iter().flatten().flatten();
+        for program in programs {
+            let name = program.path().file_stem().expect("a name").to_string_lossy().into_owned();
+            names.entry(name).or_default().push(krate.clone());
+        }
+    }
+    assert!(names.len() > 10, "{names:?}");
+    names.retain(|_, crates| crates.len() > 1);
+    assert!(names.is_empty(), "examples of one name: {names:?}");
+}
+
 /// A package's README is read where the repository's files are not, and before any package is on a registry.
 #[test]
 fn readmes_link_to_no_registry_and_manifests_name_them() {

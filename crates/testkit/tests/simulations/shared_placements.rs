@@ -42,7 +42,12 @@ fn random_placement(random: &mut Random) -> Policy {
         return policy;
     }
     let header = random.pick(&[BlockHeader::None, BlockHeader::Full]);
-    Policy { align: Align::Arena, header, purge: random.pick(&[Purge::DontNeed, Purge::None, Purge::Unmap]), ..policy }
+    Policy {
+        align: Align::Arena,
+        header,
+        purge: random.pick(&[Purge::DontNeed, Purge::None, Purge::Unmap, Purge::Free]),
+        ..policy
+    }
 }
 
 fn random_kernel(random: &mut Random) -> KernelConfig {

@@ -242,10 +242,9 @@ impl Sample {
             has_unseen_touches = row.recording.has_unseen_touches();
             predictions.push(row.prediction);
         }
-        // A replay reads its trace into memory of its own before it begins, which its peak includes.
         // khugepaged's work at the exit changes the peak, and the stacks.
         let settles = subject.program.settles;
-        let has_peak = recording.header.input.is_none() && !settles;
+        let has_peak = !settles;
         let mut comparison = comparison(&predictions, runs, has_peak);
         if subject.program.faults() != Faults::UserOnly && !settles {
             let pairs = predictions.iter().zip(runs);

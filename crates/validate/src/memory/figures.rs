@@ -42,7 +42,7 @@ impl Figures {
     /// What is measured. `has_peak` says whether the kernel's peak is that of the memory that is predicted.
     pub(crate) fn measured(run: &Run, has_peak: bool) -> Self {
         let snapshot = run.snapshot.as_ref();
-        let peak = snapshot.and_then(|snapshot| snapshot.rss_bytes_peak()).filter(|_| has_peak);
+        let peak = run.rss_bytes_peak.filter(|_| has_peak);
         Self {
             traps: run.traps,
             rss_bytes_end: snapshot.map_or(0, |snapshot| snapshot.rss_bytes()),

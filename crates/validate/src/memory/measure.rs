@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFile
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
 
 use super::Again;
+use super::replayed::window;
 use super::rerun::{Rerun, other_inheritance};
 use super::supervise::Supervisor;
 use crate::error::ValidateError;
@@ -57,6 +59,8 @@ pub(crate) struct Run {
     pub stack: Option<MeasuredStack>,
     /// The memory at the exit; `None` if it could not be read.
     pub snapshot: Option<Snapshot>,
+    /// Between which bytes its highest resident memory lies, of a replay from its first event to its last; `None` if not measured.
+    pub rss_bytes_peak: Option<[u64; 2]>,
     /// Why the program did not run as it was recorded.
     unlike: Option<String>,
     /// Why there is nothing to compare.
@@ -185,7 +189,7 @@ impl<'a> Program<'a> {
         snapshots_of: SnapshotsOf,
     ) -> Result<(RecordingReport, Option<String>), ValidateError> {
         let streams = match &self.rerun.input {
-            Some(input) => Streams::Job { input: input.clone(), output: path.with_extension("output") },
+            Some(input) => Streams::Job { input: input.clone(), output: output_of(path) },
             None => Streams::Silent { errors: Some(errors_of(path)) },
         };
         let options = Options {
@@ -236,6 +240,7 @@ impl<'a> Program<'a> {
             traps_by_region: BTreeMap::new(),
             stack: None,
             snapshot: None,
+            rss_bytes_peak: None,
             unlike: trouble.or_else(|| self.other_status(&report, path)),
             missing: (modes.digest() != modes_before).then(|| "the machine's modes changed during the run".to_string()),
             shows_the_same: report.visibility == self.visibility,
@@ -244,7 +249,12 @@ impl<'a> Program<'a> {
             khugepaged_collapses: if self.settles { 0 } else { khugepaged_collapses },
             huge_page_failures,
         };
-        run.read(&self.place, self.rerun.input.is_some())?;
+        let kind = match self.rerun.input {
+            // A replay that failed has another exit status.
+            Some(_) => Kind::Replay { window: fs::read(output_of(path)).ok().and_then(|said| window(&said)) },
+            None => Kind::Program,
+        };
+        run.read(&self.place, kind)?;
         Ok(run)
     }
 
@@ -272,6 +282,21 @@ fn errors_of(path: &Path) -> PathBuf {
     path.with_extension("errors")
 }
 
+/// Where the output of a replay is written.
+fn output_of(path: &Path) -> PathBuf {
+    path.with_extension("output")
+}
+
+/// What was run.
+enum Kind {
+    Program,
+    /// A replay has memory of its own, which is anonymous, too, but not modelled. It does not change from the first event to
+    /// the last one, the times of which are here.
+    Replay {
+        window: Option<RangeInclusive<u64>>,
+    },
+}
+
 /// How the started program ended, and how long the run took until its last event.
 fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration), ValidateError> {
     let (mut status, mut elapsed_ns) = (None, 0);
@@ -294,7 +319,7 @@ fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
 
 impl Run {
     /// Reads the figures of the process at `place`.
-    fn read(&mut self, place: &Place, is_replay: bool) -> Result<(), ValidateError> {
+    fn read(&mut self, place: &Place, kind: Kind) -> Result<(), ValidateError> {
         let Some(RunFile { path, header }) = self.files.at(place) else {
             self.missing = Some(format!("a run had no {}", place.text()));
             return Ok(());
@@ -310,11 +335,17 @@ impl Run {
         match faults.footer.map(|footer| footer.end) {
             Some(End::Exit) => {
                 let snapshot = self.report.snapshots.get(&header.pid);
-                // A replay's own memory is anonymous too, but not modelled. All other anonymous memory must be predicted.
-                self.snapshot = snapshot.map(|snapshot| match is_replay {
-                    true => snapshot.within(&faults.modelled_end),
-                    false => snapshot.clone(),
-                });
+                // All anonymous memory but that of a replay itself must be predicted.
+                let (snapshot, peak) = match (snapshot, kind) {
+                    (None, _) => (None, None),
+                    (Some(all), Kind::Program) => (Some(all.clone()), all.rss_bytes_peak()),
+                    (Some(all), Kind::Replay { window }) => {
+                        let own = all.within(&faults.modelled_end);
+                        let peak = window.and_then(|window| own.rss_bytes_peak_within(window, all.library_bytes));
+                        (Some(own), peak)
+                    }
+                };
+                (self.snapshot, self.rss_bytes_peak) = (snapshot, peak);
             }
             Some(End::Exec) => {
                 self.missing = Some("the process executed another program, so its end is not seen".into())

@@ -1,4 +1,5 @@
-//! Memory recordings: runs the program again under each setting, and compares.
+//! Memory recordings: runs the program again under each setting, and compares. [`replayed`] does the same with replays of
+//! traces on any allocator.
 
 mod blind;
 mod causes;
@@ -22,11 +23,11 @@ use hksim_explore::host;
 use hksim_linux_mm::script::Header as Modes;
 use hksim_linux_mm::{KernelConfig, KhugepagedWork, PMD_ORDER};
 use hksim_memory_sim::groups::setting_words;
-use hksim_memory_sim::{Advise, Detail, MadvFree, RunFile, RunFiles, Setting, ThpPrctl, system_time};
+use hksim_memory_sim::{Advise, AllocatorLabel, Detail, MadvFree, RunFile, RunFiles, Setting, ThpPrctl, system_time};
 use hksim_memory_trace::{Header, Reader};
 use serde::{Deserialize, Serialize};
 
-use self::compare::{Subject, compare, predicted};
+use self::compare::{Judged, Subject, compare, predicted};
 use self::measure::{Program, Run};
 use crate::error::ValidateError;
 use crate::listener::Listener;
@@ -68,6 +69,9 @@ impl Again {
 pub struct Row {
     /// The recording.
     pub file: String,
+    /// The allocator of a replay, and its trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocator: Option<AllocatorLabel>,
     /// The command that was run.
     pub command: Vec<String>,
     /// The kernel, as flags.
@@ -85,6 +89,23 @@ pub struct Row {
     /// The predicted time of the recording in the kernel, if a profile was given. It is not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
+}
+
+impl Row {
+    /// A row without a measurement.
+    fn skipped(file: String, setting: &Setting, reason: Option<String>) -> Self {
+        Self {
+            file,
+            allocator: None,
+            command: Vec::new(),
+            setting: setting_words(setting),
+            class: None,
+            verdict: Verdict::Skipped,
+            reason,
+            comparison: None,
+            system_time: None,
+        }
+    }
 }
 
 /// A recording with those of its run.
@@ -171,15 +192,10 @@ pub fn validate(
     modes: Option<&mut SetModes>,
     folder: &Path,
 ) -> Result<Row, ValidateError> {
-    let mut row = Row {
-        file: recording.path.display().to_string(),
+    let row = Row {
         command: recording.header.command.clone(),
-        setting: setting_words(setting),
-        class: None,
-        verdict: Verdict::Skipped,
-        reason: None,
-        comparison: None,
         system_time: predicted_time(&recording.path, setting, options)?,
+        ..Row::skipped(recording.path.display().to_string(), setting, None)
     };
     let skipped = |row, reason| Ok(Row { reason: Some(reason), ..row });
     if let Some(reason) = apply(&setting.kernel, modes)? {
@@ -199,10 +215,8 @@ pub fn validate(
         return skipped(row, reason);
     }
     let subject = Subject { recording, files, program: &program };
-    let judged = compare(&subject, setting, runs, folder)?;
-    (row.class, row.verdict) = (Some(judged.class), judged.verdict);
-    (row.reason, row.comparison) = (judged.reason, Some(judged.comparison));
-    Ok(row)
+    let Judged { class, verdict, reason, comparison } = compare(&subject, setting, runs, folder)?;
+    Ok(Row { class: Some(class), verdict, reason, comparison: Some(comparison), ..row })
 }
 
 /// The predicted time of a recording in the kernel.

@@ -1,5 +1,5 @@
 //! Records the page operations of a program:
-//! `cargo run -p hksim-memory-record --example record [--tracepoints|--stops] app.hkm ls -l`.
+//! `cargo run -p hksim-memory-record --example record_pages [--tracepoints|--stops] app.hkm ls -l`.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if source != Source::Auto {
         words.next();
     }
-    let output = words.next().ok_or("usage: record [--tracepoints|--stops] FILE.hkm CMD...")?.into();
+    let output = words.next().ok_or("usage: record_pages [--tracepoints|--stops] FILE.hkm CMD...")?.into();
     let command: Vec<OsString> = words.collect();
     let options = Options {
         output,

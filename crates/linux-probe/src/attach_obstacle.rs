@@ -1,0 +1,234 @@
+//! Why a running process cannot be attached to.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::process;
+
+use crate::status::Status;
+use crate::sysfs;
+
+/// Place of the class in an ELF file, and its value for 64-bit programs.
+const ELF_CLASS_AT: usize = 4;
+const ELF_CLASS_64: u8 = 2;
+
+/// Why a process cannot be attached to. As text, it is about "it", and says what to do.
+#[derive(Debug)]
+pub enum AttachObstacle {
+    /// No process has this id.
+    NoProcess,
+    /// It is this process.
+    Itself,
+    /// The id is that of a thread other than the first one.
+    Thread {
+        /// The thread's process.
+        process: u32,
+    },
+    /// It ended meanwhile.
+    Ended,
+    /// It has ended, and its parent has not waited for it.
+    Zombie,
+    /// It belongs to the kernel.
+    KernelThread,
+    /// It has a tracer, and can have one only.
+    Traced {
+        /// The tracer.
+        tracer: u32,
+        /// The tracer's name.
+        by: String,
+    },
+    /// Its calls and its code are of another kind.
+    Program32Bit,
+    /// This user may not trace it.
+    Forbidden(Ban),
+    /// The kernel refused for another reason.
+    Refused(io::Error),
+}
+
+/// What forbids this user to trace a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ban {
+    /// It belongs to another user.
+    Owner(u32),
+    /// The security module Yama, by this value of `kernel.yama.ptrace_scope`.
+    Yama(u64),
+    /// Its rights, its own wish, a container or a security module.
+    Unknown,
+}
+
+impl AttachObstacle {
+    /// The status of a process that can probably be attached to. Nothing is done to it.
+    ///
+    /// # Errors
+    /// It cannot be attached to.
+    pub fn check(pid: u32) -> Result<Status, Self> {
+        if pid == process::id() {
+            return Err(Self::Itself);
+        }
+        let status = Status::of(pid).map_err(|why| match (why.kind(), why.raw_os_error()) {
+            (ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => Self::NoProcess,
+            _ => Self::Refused(why),
+        })?;
+        match Self::of_status(pid, &status) {
+            Some(obstacle) => Err(obstacle),
+            None => Ok(status),
+        }
+    }
+
+    fn of_status(pid: u32, status: &Status) -> Option<Self> {
+        if let Some(process) = status.number("Tgid").filter(|&process| process != pid) {
+            return Some(Self::Thread { process });
+        }
+        if let Some(obstacle) = Self::without_memory(status) {
+            return Some(obstacle);
+        }
+        if let Some(tracer) = status.number("TracerPid").filter(|&tracer| tracer != 0) {
+            let by = Status::of(tracer).map_or_else(|_| "in another namespace".to_string(), |by| by.name().to_string());
+            return Some(Self::Traced { tracer, by });
+        }
+        match elf_class(pid) {
+            Ok(Some(class)) if class != ELF_CLASS_64 => Some(Self::Program32Bit),
+            Err(why) if why.kind() == ErrorKind::PermissionDenied => Some(Self::of_error(why, status)),
+            _ => None,
+        }
+    }
+
+    /// Why a process with this status has no memory; `None` if it has.
+    pub fn without_memory(status: &Status) -> Option<Self> {
+        match status.is_zombie() {
+            true => Some(Self::Zombie),
+            false => (!status.has_memory()).then_some(Self::KernelThread),
+        }
+    }
+
+    /// Of an error of the kernel for a process with this status.
+    pub fn of_error(why: io::Error, status: &Status) -> Self {
+        match why.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => Self::Ended,
+            Some(libc::EPERM | libc::EACCES) => Self::Forbidden(Ban::of(status)),
+            _ => Self::Refused(why),
+        }
+    }
+
+    /// Whether there is no such process any more.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::NoProcess | Self::Ended | Self::Zombie)
+    }
+}
+
+impl Ban {
+    fn of(status: &Status) -> Self {
+        // SAFETY: has no precondition.
+        let own = unsafe { libc::geteuid() };
+        // All of its user ids must be this one's.
+        let other = status.numbers("Uid").find(|&user| user != own);
+        match (other, sysfs::number("/proc/sys/kernel/yama/ptrace_scope")) {
+            (Some(user), _) if own != 0 => Self::Owner(user),
+            (_, Some(scope @ (1 | 2))) if own != 0 => Self::Yama(scope),
+            (_, Some(scope @ 3)) => Self::Yama(scope),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The class in the head of a process's program; `None` if that is too short.
+fn elf_class(pid: u32) -> io::Result<Option<u8>> {
+    let mut start = [0; ELF_CLASS_AT + 1];
+    let read = File::open(format!("/proc/{pid}/exe"))?.read_exact(&mut start);
+    Ok(read.is_ok().then_some(start[ELF_CLASS_AT]))
+}
+
+impl fmt::Display for AttachObstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess => write!(f, "there is no such process"),
+            Self::Itself => write!(f, "it is hksim itself; name another one"),
+            Self::Thread { process } => write!(f, "it is a thread of process {process}; use -p {process}"),
+            Self::Ended => write!(f, "it has ended"),
+            Self::Zombie => write!(f, "it has ended, and its parent has not waited for it (zombie)"),
+            Self::KernelThread => write!(f, "it is a kernel thread, which has no memory of its own"),
+            Self::Traced { tracer, by } => {
+                write!(f, "process {tracer} ({by}) traces it already; end that tracer, or wait for it")
+            }
+            Self::Program32Bit => write!(f, "it is a 32-bit program; hksim records 64-bit programs only"),
+            Self::Forbidden(ban) => ban.fmt(f),
+            Self::Refused(why) => write!(f, "the kernel refuses access to it: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner(user) => write!(f, "it belongs to the user with id {user}; run hksim as that user or as root"),
+            Self::Yama(1) => write!(
+                f,
+                "Yama permits tracing of child processes only (kernel.yama.ptrace_scope is 1); run hksim as root or with \
+                 CAP_SYS_PTRACE, or set that to 0"
+            ),
+            Self::Yama(2) => write!(
+                f,
+                "Yama permits tracing by root only (kernel.yama.ptrace_scope is 2); run hksim as root or with CAP_SYS_PTRACE"
+            ),
+            Self::Yama(scope) => {
+                write!(f, "Yama permits no tracing until the next boot (kernel.yama.ptrace_scope is {scope})")
+            }
+            Self::Unknown => write!(
+                f,
+                "the kernel forbids access to it: it has more rights than hksim, has forbidden it (prctl PR_SET_DUMPABLE), \
+                 or a container or a security module forbids ptrace; run hksim as root or with CAP_SYS_PTRACE"
+            ),
+        }
+    }
+}
+
+impl Error for AttachObstacle {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(pid: u32) -> AttachObstacle {
+        AttachObstacle::check(pid).expect_err("a refusal")
+    }
+
+    #[test]
+    fn what_cannot_be_attached_to_is_refused() {
+        assert!(matches!(refusal(process::id()), AttachObstacle::Itself));
+        assert!(matches!(refusal(u32::MAX), AttachObstacle::NoProcess));
+        let thread = std::thread::spawn(move || {
+            // SAFETY: has no precondition.
+            refusal(unsafe { libc::gettid() } as u32)
+        });
+        let thread = thread.join().expect("a thread");
+        assert!(matches!(thread, AttachObstacle::Thread { process } if process == process::id()));
+    }
+
+    #[test]
+    fn the_first_obstacle_of_a_status_counts() {
+        let of = |text: &str| AttachObstacle::of_status(7, &Status::from(text.to_string()));
+        assert!(matches!(of("Tgid:\t5\nState:\tZ (zombie)"), Some(AttachObstacle::Thread { process: 5 })));
+        assert!(matches!(of("Tgid:\t7\nState:\tZ (zombie)"), Some(AttachObstacle::Zombie)));
+        assert!(matches!(of("Tgid:\t7\nState:\tI (idle)"), Some(AttachObstacle::KernelThread)));
+        let traced = of("Tgid:\t7\nState:\tS (sleeping)\nVmSize:\t 9 kB\nTracerPid:\t4194305");
+        assert!(matches!(traced, Some(AttachObstacle::Traced { tracer: 4_194_305, .. })));
+    }
+
+    #[test]
+    fn errors_of_the_kernel_say_what_they_mean() {
+        let status = Status::of_this_process().expect("a status");
+        let of = |number: i32| AttachObstacle::of_error(io::Error::from_raw_os_error(number), &status);
+        assert!(of(libc::ESRCH).is_end());
+        assert!(matches!(of(libc::EIO), AttachObstacle::Refused(_)));
+        // This process's own user is not what forbids it.
+        assert!(matches!(of(libc::EPERM), AttachObstacle::Forbidden(ban) if !matches!(ban, Ban::Owner(_))));
+    }
+}

@@ -1,0 +1,100 @@
+//! Handlers of signals that other processes and the terminal send to this one.
+
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use libc::{c_int, c_void, siginfo_t};
+
+/// Signals that end a process, and that users and service managers send for that.
+pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// A signal handler.
+pub type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Installed handlers. The handlers that they replaced come back when this value is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct SignalHandlers(Vec<(c_int, libc::sigaction)>);
+
+impl SignalHandlers {
+    /// Installs a handler for each signal that is not ignored, with these flags beside `SA_SIGINFO` and `SA_RESTART`.
+    /// Ignored signals stay ignored (nohup): unlike `SIG_IGN`, a handler is not inherited over exec.
+    ///
+    /// # Safety
+    /// The handlers are async-signal-safe.
+    pub unsafe fn install(handlers: impl IntoIterator<Item = (c_int, Handler)>, flags: c_int) -> Self {
+        let install = |(signal, handler)| {
+            // SAFETY: the caller's promise.
+            let before = unsafe { install(signal, handler, flags)? };
+            Some((signal, before))
+        };
+        Self(handlers.into_iter().filter_map(install).collect())
+    }
+}
+
+impl Drop for SignalHandlers {
+    fn drop(&mut self) {
+        for (signal, before) in &self.0 {
+            // SAFETY: `before` was returned by sigaction itself.
+            unsafe { libc::sigaction(*signal, before, null_mut()) };
+        }
+    }
+}
+
+/// Installs a handler; `None` if the signal is ignored.
+///
+/// # Safety
+/// The handler is async-signal-safe.
+unsafe fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigaction> {
+    // SAFETY: sigaction is plain data for which all zero is valid; system calls with valid pointers.
+    unsafe {
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || before.sa_sigaction == libc::SIG_IGN {
+            return None;
+        }
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
+        (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use super::*;
+
+    static CAME: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn note(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+        CAME.store(signal, Ordering::SeqCst);
+    }
+
+    /// What the kernel has for a signal of no other test.
+    fn action_of(signal: c_int) -> usize {
+        // SAFETY: sigaction is plain data; the kernel writes to it.
+        unsafe {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+            assert_eq!(libc::sigaction(signal, null_mut(), &raw mut action), 0);
+            action.sa_sigaction
+        }
+    }
+
+    #[test]
+    fn handlers_are_installed_unless_the_signal_is_ignored_and_removed_again() {
+        let (used, ignored) = (libc::SIGURG, libc::SIGWINCH);
+        // SAFETY: no handler.
+        unsafe { libc::signal(ignored, libc::SIG_IGN) };
+        // SAFETY: the handler stores a number.
+        let handlers = unsafe { SignalHandlers::install([(used, note as Handler), (ignored, note as Handler)], 0) };
+        // SAFETY: to this thread, which has a handler.
+        unsafe { libc::raise(used) };
+        assert_eq!(CAME.load(Ordering::SeqCst), used);
+        assert_eq!((action_of(used), action_of(ignored)), (note as *const () as usize, libc::SIG_IGN));
+        drop(handlers);
+        assert_eq!((action_of(used), action_of(ignored)), (libc::SIG_DFL, libc::SIG_IGN));
+        // SAFETY: no handler.
+        unsafe { libc::signal(ignored, libc::SIG_DFL) };
+    }
+}
