@@ -37,9 +37,12 @@ fn record_in(directory: &Path) {
         stack_depth: None,
     };
     let why = attach(&options, own.id(), || {}, || true).expect_err("no rights").to_string();
-    for part in
-        [&format!("process {} (sleep)", own.id()), "CAP_PERFMON", "perf_event_paranoid is", "hksim record --memory"]
-    {
+    for part in [
+        &format!("process {}: cannot be recorded", own.id()),
+        "CAP_PERFMON",
+        "perf_event_paranoid is",
+        "hksim record --memory",
+    ] {
         assert!(why.contains(part), "{part}: {why}");
     }
     let status = fs::read_to_string(format!("/proc/{}/status", own.id())).expect("it runs");

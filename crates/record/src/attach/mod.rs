@@ -5,7 +5,7 @@
 //! has ended, or after this process has died.
 
 mod instructions;
-mod loaded;
+pub(crate) mod loaded;
 mod places;
 mod redirect;
 mod target;

@@ -37,8 +37,9 @@ use symbols::{CodeFile, Found};
 
 /// Interval between two reads of the rings, in milliseconds.
 const INTERVAL_MS: i32 = 5;
-/// Minimum age of a record when it is read. By then all rings contain the records before it.
-const SETTLED_NS: u64 = 2_000_000;
+/// Minimum age of an event when it is taken. By then all rings contain the records before it, also if a virtual processor
+/// was stopped between the time of a record and the record.
+const SETTLED_NS: u64 = 50_000_000;
 /// Interval between two reports of progress.
 const SHOWN: Duration = Duration::from_millis(250);
 

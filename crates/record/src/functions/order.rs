@@ -8,6 +8,15 @@ use hksim_trace::resolve::RawEvent;
 /// Maximum number of events that wait for the return of a call.
 const HELD_MAX: usize = 1 << 20;
 
+/// What waits, in order of time.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    /// An outermost call of a thread began; it may resize a block.
+    Begin(u32, Option<u64>),
+    /// An event.
+    Event(RawEvent),
+}
+
 /// Events in order of time; those that depend on a call in progress are held until it returns.
 #[derive(Debug, Default)]
 pub struct Order {
@@ -15,60 +24,83 @@ pub struct Order {
     resizing: Vec<(u32, u64)>,
     /// The thread whose return is awaited.
     awaited: Option<u32>,
-    held: VecDeque<RawEvent>,
+    held: VecDeque<Held>,
 }
 
 impl Order {
     /// A thread begins an outermost call: one that resizes the block at `old`, or another one.
     pub fn begin(&mut self, thread: u32, old: Option<u64>, out: &mut Vec<RawEvent>) {
-        self.resizing.retain(|(other, _)| *other != thread);
         if self.awaited == Some(thread) {
             // Its earlier call did not return.
+            self.resizing.retain(|(other, _)| *other != thread);
             self.release(out);
         }
-        self.resizing.extend(old.filter(|&old| old != 0).map(|old| (thread, old)));
+        self.held.push_back(Held::Begin(thread, old.filter(|&old| old != 0)));
+        self.go_on(out);
     }
 
     /// Takes the next event, in order of time. The events that can be written are appended to `out`.
     pub fn take(&mut self, raw: RawEvent, out: &mut Vec<RawEvent>) {
-        self.resizing.retain(|(thread, _)| *thread != raw.thread);
-        if self.awaited == Some(raw.thread) {
-            let time_ns = self.held.front().map_or(raw.time_ns, |first| first.time_ns);
-            out.push(RawEvent { time_ns, ..raw });
-            return self.release(out);
-        }
-        if self.awaited.is_some() || self.is_early(&raw) {
-            self.held.push_back(raw);
-        } else {
-            out.push(raw);
-        }
+        self.held.push_back(Held::Event(raw));
         if self.held.len() > HELD_MAX {
-            self.resizing.clear();
-            self.release(out);
+            return self.end(out);
         }
+        if self.awaited == Some(raw.thread) { self.release(out) } else { self.go_on(out) }
     }
 
     /// Ends all waiting.
     pub fn end(&mut self, out: &mut Vec<RawEvent>) {
         self.resizing.clear();
-        self.release(out);
+        let events = self.held.drain(..).filter_map(|held| if let Held::Event(raw) = held { Some(raw) } else { None });
+        out.extend(events);
+        self.awaited = None;
     }
 
-    /// Whether the event returns a block whose address another thread's call is about to free. That call is then awaited.
-    fn is_early(&mut self, raw: &RawEvent) -> bool {
-        let is_it = |(thread, old): &&(u32, u64)| raw.op.allocated() == Some(*old) && *thread != raw.thread;
-        self.awaited = self.resizing.iter().find(is_it).map(|(thread, _)| *thread);
-        self.awaited.is_some()
+    fn go_on(&mut self, out: &mut Vec<RawEvent>) {
+        if self.awaited.is_none() {
+            self.release(out);
+        }
     }
 
+    /// Passes on what is held, up to a block whose address another thread's call is about to free.
     fn release(&mut self, out: &mut Vec<RawEvent>) {
         self.awaited = None;
-        while let Some(raw) = self.held.pop_front() {
-            if self.is_early(&raw) {
-                return self.held.push_front(raw);
+        while let Some(held) = self.held.pop_front() {
+            match held {
+                Held::Begin(thread, old) => {
+                    self.resizing.retain(|(other, _)| *other != thread);
+                    self.resizing.extend(old.map(|old| (thread, old)));
+                }
+                Held::Event(raw) => {
+                    if let Some(thread) = self.freeing(&raw) {
+                        self.held.push_front(held);
+                        if !self.pass_first_of(thread, raw.time_ns, out) {
+                            self.awaited = Some(thread);
+                            return;
+                        }
+                    } else {
+                        self.resizing.retain(|(thread, _)| *thread != raw.thread);
+                        out.push(raw);
+                    }
+                }
             }
-            out.push(raw);
         }
+    }
+
+    /// Passes on the next event of a thread before all others; false if it has none yet.
+    fn pass_first_of(&mut self, thread: u32, time_ns: u64, out: &mut Vec<RawEvent>) -> bool {
+        let is_it = |held: &Held| matches!(held, Held::Event(raw) if raw.thread == thread);
+        let found = self.held.iter().position(is_it).and_then(|at| self.held.remove(at));
+        let Some(Held::Event(raw)) = found else { return false };
+        self.resizing.retain(|(other, _)| *other != thread);
+        out.push(RawEvent { time_ns, ..raw });
+        true
+    }
+
+    /// The thread whose call is about to free the address of the block that the event returns.
+    fn freeing(&self, raw: &RawEvent) -> Option<u32> {
+        let is_it = |(thread, old): &&(u32, u64)| raw.op.allocated() == Some(*old) && *thread != raw.thread;
+        self.resizing.iter().find(is_it).map(|(thread, _)| *thread)
     }
 }
 

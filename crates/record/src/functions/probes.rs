@@ -19,7 +19,7 @@ use libc::c_int;
 
 use super::samples::{
     AT_RETURN, COMMON, ENTRY_REGISTERS, ENTRY_STACK_BYTES, Event, Meaning, RETURN_REGISTERS, RETURN_STACK_BYTES,
-    WITH_STACK, event_of, time_of,
+    WITH_STACK, event_of,
 };
 
 /// Events of all processes.
@@ -66,6 +66,8 @@ pub struct Probes {
     rings: Vec<ProcessorRing>,
     meanings: HashMap<u64, Meaning>,
     record: Vec<u8>,
+    /// Events that are read and may be preceded by others, in order of time.
+    pending: Vec<Event>,
 }
 
 impl Probes {
@@ -77,7 +79,7 @@ impl Probes {
         let processors = processor::online();
         let share = (RINGS_BYTES_MAX / processors.len().max(1)).next_power_of_two() / 2;
         let ring_bytes = share.clamp(RING_BYTES_MIN, RING_BYTES_MAX);
-        let mut probes = Self { rings: Vec::new(), meanings: HashMap::new(), record: Vec::new() };
+        let mut probes = Self { rings: Vec::new(), meanings: HashMap::new(), record: Vec::new(), pending: Vec::new() };
         for processor in processors {
             let first = open_processes(processor).map_err(|why| (why, None))?;
             let ring = ring::largest(RING_BYTES_MIN..=ring_bytes, |bytes| Ring::map(&first, bytes));
@@ -127,14 +129,14 @@ impl Probes {
         self.rings.iter().flat_map(|ring| &ring.events).for_each(perf::disable);
     }
 
-    /// Removes the records up to `until_ns`, and returns their events in order of time.
+    /// Reads all records, and returns the events up to `until_ns` in order of time.
     pub fn drain(&mut self, until_ns: u64) -> Vec<Event> {
-        let mut events = Vec::new();
         for of_processor in &mut self.rings {
-            of_processor.drain(until_ns, &self.meanings, &mut self.record, &mut events);
+            of_processor.drain(&self.meanings, &mut self.record, &mut self.pending);
         }
-        events.sort_by_key(|event| event.time_ns);
-        events
+        self.pending.sort_by_key(|event| event.time_ns);
+        let due = self.pending.partition_point(|event| event.time_ns <= until_ns);
+        self.pending.drain(..due).collect()
     }
 
     /// Records that did not fit into the rings; exact after all have been drained.
@@ -144,21 +146,12 @@ impl Probes {
 }
 
 impl ProcessorRing {
-    fn drain(
-        &mut self,
-        until_ns: u64,
-        meanings: &HashMap<u64, Meaning>,
-        record: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) {
+    fn drain(&mut self, meanings: &HashMap<u64, Meaning>, record: &mut Vec<u8>, events: &mut Vec<Event>) {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
         while tail < head {
             let header = self.ring.header(tail);
             record.resize((header.bytes as usize).max(HEADER_BYTES), 0);
             self.ring.copy(tail, record);
-            if time_of(header, record).is_some_and(|time_ns| time_ns > until_ns) {
-                break;
-            }
             events.extend(event_of(header, record, meanings));
             self.samples_drained += u64::from(header.kind == RECORD_SAMPLE);
             tail += header.bytes;

@@ -93,7 +93,7 @@ pub fn event_of(header: RecordHeader, record: &[u8], meanings: &HashMap<u64, Mea
     if header.kind == RECORD_SAMPLE {
         return sample(record, meanings);
     }
-    let time_ns = time_of(header, record)?;
+    let time_ns = time_of(record)?;
     let at = |at: usize| half(record, HEADER_BYTES + at);
     match header.kind {
         // Process, its parent, thread, its parent.
@@ -110,12 +110,9 @@ pub fn event_of(header: RecordHeader, record: &[u8], meanings: &HashMap<u64, Mea
     }
 }
 
-/// The time of a record.
-pub fn time_of(header: RecordHeader, record: &[u8]) -> Option<u64> {
-    match header.kind {
-        RECORD_SAMPLE => word(record, HEADER_BYTES + 16),
-        _ => word(record, record.len().checked_sub(TRAILER_BYTES)? + 8),
-    }
+/// The time of a record that is no sample.
+fn time_of(record: &[u8]) -> Option<u64> {
+    word(record, record.len().checked_sub(TRAILER_BYTES)? + 8)
 }
 
 fn sample(record: &[u8], meanings: &HashMap<u64, Meaning>) -> Option<Event> {

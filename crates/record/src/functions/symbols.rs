@@ -12,9 +12,11 @@ use ::object::read::ReadCache;
 use ::object::read::elf::ElfFile64;
 use ::object::{Endianness, Object, ObjectSegment, ObjectSymbol, SymbolFlags};
 use hksim_linux_probe::maps::Maps;
+use hksim_linux_probe::process_memory::ProcessMemory;
 use hksim_text::nearest;
 
 use super::named::{NamedFunction, guessed};
+use crate::attach::loaded::Modules;
 use crate::elf;
 
 /// Section that Go's linker writes.
@@ -46,21 +48,30 @@ pub struct Found {
 }
 
 impl CodeFile {
-    /// The files of process `pid`: the program, then its libraries by address.
+    /// The files of process `pid`: the program, then its libraries in the order in which glibc's dynamic linker searches
+    /// them, or by address.
     pub fn of_process(pid: u32) -> Vec<CodeFile> {
         let program = PathBuf::from(format!("/proc/{pid}/exe"));
         let identity = |path: &PathBuf| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
         let mut known: HashSet<_> = identity(&program).into_iter().collect();
         let shown = fs::read_link(&program).map_or(String::new(), |path| path.to_string_lossy().into_owned());
-        let mut files = vec![CodeFile { path: program, shown }];
+        let memory = ProcessMemory::open(pid).ok();
+        let modules = memory.and_then(|memory| Modules::read(pid, &memory.read_once()).ok());
+        let place = |start: u64| {
+            modules.as_ref().and_then(|modules| modules.all.iter().position(|module| module.range.contains(&start)))
+        };
+        let mut libraries = Vec::new();
         let maps = Maps::of_text(&fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
         for map in maps.iter().filter(|map| map.is_executable && map.name.starts_with('/')) {
             let path = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", map.start, map.start + map.bytes));
             if identity(&path).is_some_and(|identity| known.insert(identity)) {
-                files.push(CodeFile { path, shown: map.name.to_string() });
+                let place = place(map.start as u64).unwrap_or(usize::MAX);
+                libraries.push((place, CodeFile { path, shown: map.name.to_string() }));
             }
         }
-        files
+        libraries.sort_by_key(|(place, _)| *place);
+        let program = CodeFile { path: program, shown };
+        [program].into_iter().chain(libraries.into_iter().map(|(_, file)| file)).collect()
     }
 }
 

@@ -161,6 +161,7 @@ int main(void) {
         switch (command) {
         case 'k': work = number == 0 ? own_rounds : number == 1 ? libc_rounds : map_rounds; break;
         case 'n': work(number); break;
+        case 'w': free(malloc((size_t)number)); break; // uncounted
         case 'o': for (int i = 0; i < number; i++) { own_free(old[i]); old[i] = 0; } break;
         case 't':
             for (int i = 0; i < number; i++) pthread_create(&threads[i], 0, thread, (void *)500);

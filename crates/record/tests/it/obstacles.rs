@@ -77,7 +77,7 @@ fn threads_are_refused_by_their_process() {
     let ids = threads.map(|thread| thread.file_name().to_string_lossy().parse::<u32>().expect("a number"));
     let thread = ids.into_iter().find(|&id| id != waiting.pid()).expect("a second thread");
     let said = why(dir.path(), thread);
-    assert!(said.contains(&format!("it is a thread of process {}; give the process", waiting.pid())), "{said}");
+    assert!(said.contains(&format!("it is a thread of process {0}; use -p {0}", waiting.pid())), "{said}");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn traced_processes_are_refused() {
     assert_eq!(seized, 0, "{}", std::io::Error::last_os_error());
     let said = why(dir.path(), waiting.pid());
     // The tracer is this thread.
-    assert!(said.contains(" traces it already (a debugger, or strace)"), "{said}");
+    assert!(said.contains(" traces it already; end that tracer"), "{said}");
     assert!(waiting.is_running());
 }
 
@@ -173,9 +173,10 @@ fn processes_of_other_users_are_refused() {
     }
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let own = Waiting::start(Command::new("setpriv").args(nobody).arg(&program).arg("undumpable"));
-    for (pid, expected) in
-        [(of_root.pid(), "it belongs to user 0; record it as that user or as root"), (own.pid(), "PR_SET_DUMPABLE")]
-    {
+    for (pid, expected) in [
+        (of_root.pid(), "it belongs to the user with id 0; run hksim as that user or as root"),
+        (own.pid(), "PR_SET_DUMPABLE"),
+    ] {
         let mut test = Command::new("setpriv");
         // A copy: nobody may not reach the folder of this program.
         let copy = dir.path().join("test");
