@@ -55,7 +55,10 @@ pub use placement::{place_again, places_alike, places_differently};
 pub use price::system_time;
 pub use regions::{MappedOutside, Outside, Region, Use};
 pub use report::{ObstacleCount, Prediction, RegionPrediction, huge_bytes_peak_max, hugetlb_shortage};
-pub use row::{Addresses, AfterEvents, AllocatorLabel, MemoryRow, PredictError, Predicted, RecordingLabel, losses, predict, predict_at};
+pub use row::{
+    Addresses, AfterEvents, AllocatorLabel, MemoryRow, PredictError, Predicted, RecordingLabel, losses, predict,
+    predict_at,
+};
 pub use run::{Place, RunFile, RunFiles};
 pub use setting::{Advise, MadvFree, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};

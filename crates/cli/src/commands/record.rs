@@ -14,8 +14,8 @@ use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
-    ClockReads, Functions, Operators, Options, Programs, RecordReport, Touch as Recorded, attach_watched, record_functions,
-    record_watched, recover, recover_to, recovered_output,
+    ClockReads, Functions, Operators, Options, Programs, RecordReport, Touch as Recorded, attach_watched,
+    record_functions, record_watched, recover, recover_to, recovered_output,
 };
 use hksim_text::nearest;
 use serde::Serialize;
