@@ -32,6 +32,7 @@ struct Pending {
     mapping: Range<u64>,
     function: FunctionId,
     fills: bool,
+    clears: bool,
 }
 
 /// What an explained run showed.
@@ -198,7 +199,7 @@ impl Attributor {
             self.judge(current, events);
         }
         let page = trap.address / PAGE_BYTES;
-        let Found { function, fills } = self.functions.at(&trap.place);
+        let Found { function, fills, clears } = self.functions.at(&trap.place);
         let function = self.or_entry(function, events.current());
         let mapping = self.mappings.at(trap.address).map_or(0..0, |(range, _)| range);
         let history = self.pages.history(page);
@@ -207,7 +208,7 @@ impl Attributor {
             true => self.pages.install(present.first_page..present.first_page + present.pages, true),
             false => self.pages.install(page..page + 1, false),
         }
-        self.pending.push(Pending { trap: *trap, history, mapping, function, fills });
+        self.pending.push(Pending { trap: *trap, history, mapping, function, fills, clears });
     }
 
     /// Finds the reasons of the pending traps.
@@ -247,7 +248,8 @@ impl Attributor {
         let mut groups: HashMap<u64, Vec<Access>> = HashMap::new();
         for trap in pending.iter().filter(|pending| pending.trap.when.moment == Moment::Call) {
             let TrapRecord { address, words, place, .. } = trap.trap;
-            let access = Access { address, words, mapping: trap.mapping.clone(), fills: trap.fills };
+            let (mapping, fills, clears) = (trap.mapping.clone(), trap.fills, trap.clears);
+            let access = Access { address, words, mapping, fills, clears };
             groups.entry(place.instruction).or_default().push(access);
         }
         let Attributor { linkers, blocks, .. } = self;

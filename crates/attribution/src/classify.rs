@@ -25,6 +25,8 @@ pub struct Access {
     pub mapping: Range<u64>,
     /// Whether the instruction is of a function that fills or copies memory.
     pub fills: bool,
+    /// Whether it is of one that fills memory with one value.
+    pub clears: bool,
 }
 
 impl Access {
@@ -65,7 +67,7 @@ pub fn reason_of(
     }
     let fills = group.iter().any(|access| access.fills);
     let takes_back = current.frees() || current.copies() && !is_inside;
-    if fills && takes_back {
+    if takes_back && group.iter().any(|access| access.clears) {
         return Reason::Clearing;
     }
     if is_inside {
@@ -139,7 +141,7 @@ mod tests {
     }
 
     fn access(address: u64, word: u64) -> Access {
-        Access { address, words: [word, 0, 0, 0], mapping: 0x10000..0x90000, fills: false }
+        Access { address, words: [word, 0, 0, 0], mapping: 0x10000..0x90000, fills: false, clears: false }
     }
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
             before: Some(0x21000..0x22800),
             ..Current::new(0, Event::new(0, ThreadId(0), op), Object::default())
         };
-        let cleared = pages(0x22000).map(|access| Access { fills: true, ..access });
+        let cleared = pages(0x22000).map(|access| Access { fills: true, clears: true, ..access });
         assert_eq!(of(&cleared, &freed), Reason::Clearing);
         assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
         assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);

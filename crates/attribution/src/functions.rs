@@ -45,6 +45,8 @@ pub struct Found {
     pub function: Option<FunctionId>,
     /// Whether it used a function of the C library that fills or copies memory.
     pub fills: bool,
+    /// Whether it fills memory with one value.
+    pub clears: bool,
 }
 
 /// A file that code was loaded from.
@@ -134,18 +136,19 @@ impl Functions {
             return found;
         }
         let callers = place.callers.iter().filter(|&&caller| caller != 0).map(|caller| caller - 1);
-        let (mut best, mut fills) = (None, false);
+        let (mut best, mut fills, mut clears) = (None, false, false);
         for address in std::iter::once(place.instruction).chain(callers) {
             for (name, is_of_allocator) in self.names_at(address) {
                 let plain = name.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_');
                 let is_primitive = PRIMITIVES.iter().any(|beginning| plain.starts_with(beginning));
                 fills |= best.is_none() && is_primitive && plain.starts_with("mem");
+                clears |= best.is_none() && is_primitive && plain.starts_with("memset");
                 if is_of_allocator && !is_primitive && best.is_none() {
                     best = Some(name);
                 }
             }
         }
-        let found = Found { function: best.map(|name| self.named(name)), fills };
+        let found = Found { function: best.map(|name| self.named(name)), fills, clears };
         self.by_place.insert(*place, found);
         found
     }

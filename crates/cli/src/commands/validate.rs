@@ -44,7 +44,7 @@ const REPLAY: &str = "Replay";
     after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --time --header none,light --purge none\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded\n  hksim validate app.hkt --on glibc,jemalloc:dirty_decay_ms=0,./my.so"
 )]
 pub struct Args {
-    /// Replay these traces, or check these memory recordings [default: two built-in workloads, random-mixed and server]
+    /// Replay these traces [default: two built-in workloads, random-mixed and server]
     #[arg(value_name = "TRACE.hkt")]
     pub traces: Vec<PathBuf>,
     /// Policies to check
@@ -52,7 +52,10 @@ pub struct Args {
     pub policy: HostPolicyArgs,
     #[command(flatten)]
     design: DesignArgs,
-    /// Check the prediction for replays on these malloc libraries instead (as in `sweep --allocators`): glibc, jemalloc:dirty_decay_ms=0, LIB.so
+    /// Check replays on these malloc libraries instead: glibc,./my.so
+    ///
+    /// They are named as in `compare --allocators`: jemalloc:dirty_decay_ms=0. What `sweep --allocators` predicts from a recorded
+    /// replay is compared with further replays.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["time", "fork_at"])]
     on: Vec<String>,
     #[command(flatten)]
