@@ -8,6 +8,16 @@ use hksim_explore::origin::origin_text;
 
 use crate::output::{detail, units, warn};
 
+/// A trace in a file, because replays read files.
+pub struct Replayable {
+    /// The trace.
+    pub trace: Trace,
+    /// The file.
+    pub path: PathBuf,
+    /// Its name in results.
+    pub label: String,
+}
+
 /// Opens a trace file. Prints a note if it is truncated, or if its recorder lost events.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use hksim_trace::source::EventSource;
 use rayon::prelude::*;
 
 use crate::background::StartedConversions;
-use crate::control::{ControlEntry, ControlEvent};
+use crate::control::{ControlEntry, ControlEvent, EndReason};
 use crate::convert::{Conversion, ConversionConfig, Converted, ImageEnd, convert};
 use crate::elf;
 use crate::error::RecordError;
@@ -164,10 +164,6 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         }
     }
     let unseen_operators = if session.info.sees_operators { Vec::new() } else { past_malloc(&traces) };
-    let ended = control_log.iter().find_map(|entry| match entry.event {
-        ControlEvent::End(reason) => Some(reason),
-        _ => None,
-    });
     let page = session.control.page()?;
     Ok(RecordReport {
         exit,
@@ -183,7 +179,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         static_malloc: own_malloc,
         unseen_operators,
         unseen_calls: Vec::new(),
-        end_reason: ended,
+        end_reason: end_reason(&control_log),
         attached: None,
         probed: None,
         recorded_s: None,
@@ -192,6 +188,14 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         preload_object_kept: None,
         session_kept: None,
         log_bytes_per_event: if events_of_bytes == 0 { 0.0 } else { bytes as f64 / events_of_bytes as f64 },
+    })
+}
+
+/// What ended the recording, if it was not the program.
+fn end_reason(control_log: &[ControlEntry]) -> Option<EndReason> {
+    control_log.iter().find_map(|entry| match entry.event {
+        ControlEvent::End(reason) => Some(reason),
+        _ => None,
     })
 }
 

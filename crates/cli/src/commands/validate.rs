@@ -18,7 +18,7 @@ use crate::flags::between::between;
 use crate::flags::timing::PrecisionArgs;
 use crate::flags::{BaseKernel, DesignArgs, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
-use crate::inputs;
+use crate::inputs::{self, Replayable};
 use crate::memory;
 use crate::memory::again::AgainArgs;
 use crate::memory::settings::MemoryArgs;
@@ -121,16 +121,6 @@ impl Args {
         }
         Ok(Some(runs))
     }
-}
-
-/// A trace in a file, because replays read files.
-pub struct Replayable {
-    /// The trace.
-    pub trace: Trace,
-    /// The file.
-    pub path: PathBuf,
-    /// Its name in results.
-    pub label: String,
 }
 
 /// Predicts, replays and compares.

@@ -192,7 +192,7 @@ impl NonZero {
 /// Which of a number's four bytes are not zero.
 fn bits_of(number: u32) -> u64 {
     // The top bit of each byte that is not zero; the product has the four of them side by side, without carries.
-    let tops = ((number & 0x7f7f_7f7f) + 0x7f7f_7f7f | number) >> 7 & 0x0101_0101;
+    let tops = (((number & 0x7f7f_7f7f) + 0x7f7f_7f7f) | number) >> 7 & 0x0101_0101;
     u64::from(tops.wrapping_mul(1 << 24 | 1 << 17 | 1 << 10 | 1 << 3) >> 24 & 0xf)
 }
 

@@ -53,7 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("native", &["policy"]),
     ("native-ffi", &["native", "policy"]),
     ("record-preload", &["linux-probe"]),
-    ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
+    ("record", &["embedded", "linux-probe", "recording-files", "text", "trace"]),
     ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
     ("attribution", &["engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
     (

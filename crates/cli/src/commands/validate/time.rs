@@ -11,8 +11,9 @@ use hksim_results::Stamp;
 use hksim_results::validate::TimeValidation;
 use hksim_validate::call_time::{Candidate, Replays, TimeVerdict, TimedTrace, time_designs, timeless};
 
-use super::{Args, CHECK_FAILED, Replayable};
+use super::{Args, CHECK_FAILED};
 use crate::allocators;
+use crate::inputs::Replayable;
 use crate::memory;
 use crate::output::progress::Progress;
 use crate::output::screen;
