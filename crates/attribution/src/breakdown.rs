@@ -33,7 +33,7 @@ pub struct What {
     pub after: Option<Removed>,
     /// In which call.
     pub during: During,
-    /// The instruction, if the reason is a conclusion from its accesses: [`Breakdown::settle`] compares them.
+    /// The instruction, if the reason is a conclusion from its accesses: `settle` compares them.
     pub instruction: Option<u64>,
 }
 
