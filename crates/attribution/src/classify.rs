@@ -67,7 +67,7 @@ pub fn reason_of(
     }
     let fills = group.iter().any(|access| access.fills);
     let takes_back = current.frees() || current.copies() && !is_inside;
-    if takes_back && group.iter().any(|access| access.clears) {
+    if takes_back && group.iter().any(|access| access.clears && is_taken_back(access.address, current, blocks)) {
         return Reason::Clearing;
     }
     if is_inside {
@@ -106,6 +106,17 @@ fn of_several(group: &[Access]) -> Reason {
     } else {
         Reason::FreeList
     }
+}
+
+/// Whether an address is in the block that the event takes back, its size rounded up to a power of two, or in one that was
+/// taken back before.
+fn is_taken_back(address: u64, current: &Current, blocks: &Blocks) -> bool {
+    let is_own = current.before.as_ref().is_some_and(|block| {
+        let bytes = (block.end - block.start).saturating_add(HEADER_BYTES);
+        let rounded = bytes.checked_next_power_of_two().unwrap_or(bytes);
+        (block.start..block.start.saturating_add(rounded)).contains(&address)
+    });
+    is_own || blocks.at(address).is_some_and(|block| !block.is_live)
 }
 
 /// Whether an address is beside the block of the event: near it, near the end of its size rounded up to a power of two, or on
@@ -177,6 +188,8 @@ mod tests {
         };
         let cleared = pages(0x22000).map(|access| Access { fills: true, clears: true, ..access });
         assert_eq!(of(&cleared, &freed), Reason::Clearing);
+        let table = pages(0x60000).map(|access| Access { fills: true, clears: true, ..access });
+        assert_ne!(of(&table, &freed), Reason::Clearing, "no block was there");
         assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
         assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);
         assert_eq!(of(&[access(0x50010, 7)], &malloc), Reason::FreeList);

@@ -29,6 +29,8 @@ pub enum AttachObstacle {
     Ended,
     /// It has ended, and its parent has not waited for it.
     Zombie,
+    /// Its first thread has ended; others run.
+    FirstThreadEnded,
     /// It belongs to the kernel.
     KernelThread,
     /// It has a tracer, and can have one only.
@@ -97,6 +99,7 @@ impl AttachObstacle {
     /// Why a process with this status has no memory; `None` if it has.
     pub fn without_memory(status: &Status) -> Option<Self> {
         match status.is_zombie() {
+            true if status.has_lost_first_thread() => Some(Self::FirstThreadEnded),
             true => Some(Self::Zombie),
             false => (!status.has_memory()).then_some(Self::KernelThread),
         }
@@ -147,6 +150,10 @@ impl fmt::Display for AttachObstacle {
             Self::Thread { process } => write!(f, "it is a thread of process {process}; use -p {process}"),
             Self::Ended => write!(f, "it has ended"),
             Self::Zombie => write!(f, "it has ended, and its parent has not waited for it (zombie)"),
+            Self::FirstThreadEnded => write!(
+                f,
+                "its first thread has ended (pthread_exit in main), so the kernel shows neither its program nor its memory"
+            ),
             Self::KernelThread => write!(f, "it is a kernel thread, which has no memory of its own"),
             Self::Traced { tracer, by } => {
                 write!(f, "process {tracer} ({by}) traces it already; end that tracer, or wait for it")
@@ -217,6 +224,8 @@ mod tests {
         let of = |text: &str| AttachObstacle::of_status(7, &Status::from(text.to_string()));
         assert!(matches!(of("Tgid:\t5\nState:\tZ (zombie)"), Some(AttachObstacle::Thread { process: 5 })));
         assert!(matches!(of("Tgid:\t7\nState:\tZ (zombie)"), Some(AttachObstacle::Zombie)));
+        let of_others = of("Tgid:\t7\nState:\tZ (zombie)\nThreads:\t2");
+        assert!(matches!(of_others, Some(AttachObstacle::FirstThreadEnded)));
         assert!(matches!(of("Tgid:\t7\nState:\tI (idle)"), Some(AttachObstacle::KernelThread)));
         let traced = of("Tgid:\t7\nState:\tS (sleeping)\nVmSize:\t 9 kB\nTracerPid:\t4194305");
         assert!(matches!(traced, Some(AttachObstacle::Traced { tracer: 4_194_305, .. })));

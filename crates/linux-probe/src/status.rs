@@ -71,6 +71,12 @@ impl Status {
         matches!(self.state(), Some('Z' | 'X'))
     }
 
+    /// Whether its first thread has ended, and others run: the kernel then shows nothing of the process's memory under the
+    /// process's id.
+    pub fn has_lost_first_thread(&self) -> bool {
+        self.is_zombie() && self.number::<u32>("Threads").is_some_and(|threads| threads > 1)
+    }
+
     /// Whether it has memory of its own: threads of the kernel and zombies have none.
     pub fn has_memory(&self) -> bool {
         self.field("VmSize").is_some()

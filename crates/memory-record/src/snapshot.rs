@@ -299,14 +299,16 @@ impl Snapshot {
         Some([least, (peak.bytes + peak.error_bytes).max(own)])
     }
 
-    /// The same within a time (CLOCK_MONOTONIC), of mappings that did not change between its end and the exit. Other mappings
-    /// did not change within it, and of further memory `further_bytes` may have become present.
+    /// The same within a time (CLOCK_MONOTONIC), of mappings of which nothing was removed between its end and the exit. Other
+    /// mappings did not change within it, and of further memory `further_bytes` may have become present.
     pub fn rss_bytes_peak_within(&self, time_ns: RangeInclusive<u64>, further_bytes: u64) -> Option<[u64; 2]> {
         let error_bytes = self.anonymous.peak?.error_bytes;
         let at_end = self.anonymous_levels.at(*time_ns.end())?;
+        // What became present after the end may be part of these mappings.
+        let added = self.anonymous_levels.at(u64::MAX)?.saturating_sub(at_end);
         let above_end = self.anonymous_levels.highest_within(time_ns)?.saturating_sub(at_end);
-        let least = self.rss_bytes_without_hugetlb() + above_end;
-        Some([least.saturating_sub(error_bytes), least + error_bytes + further_bytes])
+        let most = self.rss_bytes_without_hugetlb() + above_end;
+        Some([most.saturating_sub(added + error_bytes), most + error_bytes + further_bytes])
     }
 
     /// Resident bytes of these mappings, hugetlb excluded.

@@ -372,7 +372,9 @@ fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
 
 /// Whether process `pid` runs. A zombie does not run: its log is final.
 pub fn is_running(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A process's name need not be UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

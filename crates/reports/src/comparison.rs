@@ -99,7 +99,10 @@ pub fn residency(head: &[&str], rows: &[(Vec<String>, Vec<Sample>)]) -> Option<T
     let (_, samples) = rows.first()?;
     let marks: Vec<usize> = (0..samples.len()).filter(|&at| samples[at].mark.is_some()).take(POINTS).collect();
     let last = samples.len().checked_sub(1)?;
-    let even = || (1..=POINTS.min(last)).map(|point| point * last / POINTS.min(last)).collect();
+    let even = || match last {
+        0 => vec![0],
+        _ => (1..=POINTS.min(last)).map(|point| point * last / POINTS.min(last)).collect(),
+    };
     let shown: Vec<usize> = if marks.is_empty() { even() } else { marks };
     let name = |&at: &usize| {
         let share = || format!("RSS at {:.0} %", samples[at].event as f64 * 100.0 / samples[last].event.max(1) as f64);

@@ -233,6 +233,12 @@ fn record(args: &Args) -> Result<RecordReport> {
         },
         ..Options::default()
     };
+    if let Some(name) = args.functions.as_ref().and_then(Functions::throwing) {
+        warn(&format!(
+            "{name} throws when it fails, and an exception through a recorded function ends the program; if it calls malloc, \
+             name that instead"
+        ));
+    }
     let earlier = file::set_aside(output)?;
     let line = Recording::new();
     let mut show = |progress: &_| line.show(progress);

@@ -78,7 +78,9 @@ pub fn run(request: &Request<'_>, paths: &[PathBuf], again: &AgainArgs) -> Resul
 /// Bad input, or a replay cannot be run.
 pub fn on_allocators(request: &Request<'_>, words: &[String], traces: &[Replayable]) -> Result<ExitCode> {
     let words = expanded(words).context("--on")?;
-    let allocators = words.iter().map(|word| allocators::named("on", word)).collect::<Result<Vec<_>>>()?;
+    // As in `sweep --allocators`.
+    let named = |word: &String| allocators::named("on", if word == "hksim" { "native" } else { word });
+    let allocators = words.iter().map(named).collect::<Result<Vec<_>>>()?;
     let spec = |replayable: &Replayable, allocator: &Allocator| match &allocator.found {
         Found::Here(target) => Ok(replay_of(&replayable.path, &replayable.trace, target)),
         Found::Missing(why) => Err(why.clone()),

@@ -126,7 +126,9 @@ impl Drop for StoppedProcess {
 
 /// Whether a thread is gone, or has ended and waits for the others (the first thread).
 fn has_ended(pid: u32, tid: pid_t) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // A thread's name need not be UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().next());
     state.is_none_or(|state| matches!(state, "Z" | "X"))
 }

@@ -26,7 +26,8 @@ use crate::error::RecordError;
 use crate::output;
 use crate::report::{FunctionCalls, Probed, RecordReport};
 use crate::run::{EndOf, EndingSignals};
-use crate::signals::Interruptible;
+use crate::signals::{self, Interruptible};
+use crate::traces::is_running;
 use crate::watch::Progress;
 
 pub use named::{Functions, NamedFunction};
@@ -66,15 +67,21 @@ pub fn record_functions(
     }
     let cost_ns = cost::of_call_ns(source).map_err(|why| refused(forbidden(&why)))?;
     let found = symbols::find_all(&files, &functions.0).map_err(refused)?;
+    let each = symbols::once_each(&functions.0, found).map_err(refused)?;
+    let (functions, found): (Vec<NamedFunction>, Vec<Found>) = each.into_iter().unzip();
     let output = output::absolute(output)?;
     output::check(&output, Path::new(&format!("/proc/{pid}/exe")))?;
-    let end = EndOf::process(pid).ok_or_else(|| refused("the kernel has no pidfds (before Linux 5.3)".into()))?;
-    let probes = Probes::open(source, &places(&found, &functions.0))
-        .map_err(|(why, index)| refused(not_probed(&why, index.map(|index| (&functions.0[index], &found[index])))))?;
-    let recorder = Recorder { subject: &subject, functions: &functions.0, output: &output, duration };
+    let end = EndOf::process(pid).ok_or_else(|| match is_running(pid) {
+        true => refused("the kernel has no pidfds (before Linux 5.3)".into()),
+        false => refused("it has ended".into()),
+    })?;
+    let probes = Probes::open(source, &places(&found, &functions))
+        .map_err(|(why, index)| refused(not_probed(&why, index.map(|index| (&functions[index], &found[index])))))?;
+    signals::check()?;
+    let recorder = Recorder { subject: &subject, functions: &functions, output: &output, duration };
     let recorded = recorder.record(probes, &end, show)?;
     let RecordedCalls { processes, lost, end_reason, recorded_s } = recorded;
-    let calls = processes.counts().iter().zip(&functions.0).zip(found);
+    let calls = processes.counts().iter().zip(&functions).zip(found);
     let calls = calls.map(|((counts, named), found)| FunctionCalls {
         name: named.name.clone(),
         role: named.role,
@@ -94,6 +101,9 @@ pub fn record_functions(
     }
     let began = Instant::now();
     let traces = processes.end(pid, lost)?;
+    if traces.is_empty() {
+        return Err(refused(no_call_recorded(&probed)));
+    }
     Ok(RecordReport {
         traces,
         end_reason,
@@ -144,6 +154,17 @@ fn not_probed(why: &io::Error, at: Option<(&NamedFunction, &Found)>) -> String {
         }
         (_, Some((function, found))) => format!("{} in {} cannot be probed: {why}", function.name, found.shown),
         (_, None) => format!("the kernel's events cannot be read: {why}"),
+    }
+}
+
+/// Why no call was recorded, though some were seen.
+fn no_call_recorded(probed: &Probed) -> String {
+    match probed.functions.iter().find(|function| function.impossible_calls > 0) {
+        Some(FunctionCalls { name, role, .. }) => format!(
+            "none of the calls of {name} has the arguments of {role}; give the number of its first argument \
+             ({name}={role}@2), or another role"
+        ),
+        None => "no call of these functions returned while they were recorded".into(),
     }
 }
 

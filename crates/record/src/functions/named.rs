@@ -69,6 +69,16 @@ impl NamedFunction {
     }
 }
 
+impl Functions {
+    /// The first that throws an exception when it fails: an operator new of C++. An exception through a probed function ends
+    /// the program, since its return address is the kernel's.
+    pub fn throwing(&self) -> Option<&str> {
+        let throws =
+            |name: &str| (name.starts_with("_Znw") || name.starts_with("_Zna")) && !name.ends_with("RKSt9nothrow_t");
+        self.0.iter().map(|function| function.name.as_str()).find(|name| throws(name))
+    }
+}
+
 impl FromStr for Functions {
     type Err = String;
 

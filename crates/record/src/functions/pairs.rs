@@ -4,7 +4,8 @@
 //! entry, where its return address is. While the call lasts, the kernel has replaced that by the address of its trampoline.
 //!
 //! A call may also never return: `longjmp`, or a lost sample. It is known to have ended when the stack has become shorter,
-//! or when something else is where its return address was.
+//! or when something else is where its return address was. Calls from deeper places than the recorded part of the stack
+//! were taken for calls within it until then: their number is [`ThreadCalls::take_missed`].
 
 /// A function was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,10 @@ pub struct ThreadCalls {
     pub nested: u64,
     /// Calls whose return was not seen.
     pub unfinished: u64,
+    /// Of `nested`, those since the outermost open call began.
+    inside: u64,
+    /// Calls that were taken for nested ones, inside a call that had ended.
+    missed: u64,
 }
 
 impl ThreadCalls {
@@ -59,8 +64,19 @@ impl ThreadCalls {
     pub fn enter_only(&mut self, entry: &Entry, frames: &Frames<'_>) -> bool {
         self.pass(entry, frames);
         let is_outer = self.open.is_empty();
-        self.nested += u64::from(!is_outer);
+        self.add_nested(!is_outer);
         is_outer
+    }
+
+    /// Calls since the last look that were taken for nested ones, and left out, inside a call that had ended without a
+    /// return: at most so many, as some may have been inside it.
+    pub fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
+    }
+
+    fn add_nested(&mut self, is_nested: bool) {
+        self.nested += u64::from(is_nested);
+        self.inside += u64::from(is_nested);
     }
 
     /// Ends a call. Returns its entry if it is an outermost call.
@@ -71,7 +87,10 @@ impl ThreadCalls {
         self.unfinished += (self.open.len() - at - 1) as u64;
         self.open.truncate(at + 1);
         let entry = self.open.pop()?;
-        self.nested += u64::from(at > 0);
+        self.add_nested(at > 0);
+        if at == 0 {
+            self.inside = 0;
+        }
         (at == 0).then_some(entry)
     }
 
@@ -79,6 +98,7 @@ impl ThreadCalls {
     pub fn forget(&mut self) {
         self.unfinished += self.open.len() as u64;
         self.open.clear();
+        self.inside = 0;
     }
 
     /// Removes calls that must have ended when this one begins.
@@ -90,6 +110,11 @@ impl ThreadCalls {
         while self.open.last().is_some_and(has_ended) {
             self.open.pop();
             self.unfinished += 1;
+        }
+        if self.open.is_empty() {
+            let inside = std::mem::take(&mut self.inside);
+            self.nested -= inside;
+            self.missed += inside;
         }
     }
 }
@@ -150,6 +175,17 @@ mod tests {
         assert_eq!(calls.leave(&back(0, 1000)), None);
         assert_eq!(calls.leave(&back(2, 1000)), Some(entry(2, 1000)));
         assert_eq!((calls.nested, calls.unfinished), (1, 0));
+    }
+
+    #[test]
+    fn calls_inside_one_that_had_ended_are_missed() {
+        let mut calls = ThreadCalls::default();
+        calls.enter(entry(0, 1000), &UNKNOWN);
+        assert!(!calls.enter(entry(1, 500), &UNKNOWN), "it seems to be inside");
+        assert_eq!(calls.leave(&back(1, 500)), None);
+        assert_eq!((calls.nested, calls.take_missed()), (1, 0));
+        assert!(calls.enter(entry(1, 1100), &UNKNOWN), "the stack is shorter");
+        assert_eq!((calls.nested, calls.take_missed(), calls.take_missed()), (0, 1, 0));
     }
 
     #[test]

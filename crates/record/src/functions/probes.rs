@@ -56,7 +56,7 @@ pub enum AtReturn {
 /// The records of one processor.
 struct ProcessorRing {
     ring: Ring,
-    /// The first one has the ring.
+    /// The first one has the ring. Then come those of returns, then those of entries.
     events: Vec<OwnedFd>,
     samples_drained: u64,
 }
@@ -113,15 +113,19 @@ impl Probes {
             let event = source.open((&place.file, place.offset), at, ALL, Some(processor), &request)?;
             perf::set_output(&event, &to.events[0])?;
             self.meanings.insert(perf::number_of(&event)?, meaning);
-            to.events.push(event);
+            let place = if at == At::Return { 1 } else { to.events.len() };
+            to.events.insert(place, event);
         }
         Ok(())
     }
 
-    /// Begins the events. Those of processes come first, so that no child is missed.
+    /// Begins the events, each on all processors before the next. Those of processes come first, so that no child is
+    /// missed. Entries come last, so that the return of each call whose entry is seen is seen, too.
     pub fn enable(&self) {
-        self.rings.iter().for_each(|ring| perf::enable(&ring.events[0]));
-        self.rings.iter().flat_map(|ring| &ring.events[1..]).for_each(perf::enable);
+        let events_max = self.rings.iter().map(|ring| ring.events.len()).max().unwrap_or(0);
+        for index in 0..events_max {
+            self.rings.iter().filter_map(|ring| ring.events.get(index)).for_each(perf::enable);
+        }
     }
 
     /// Ends the events; their records stay.

@@ -10,6 +10,7 @@ use hksim_trace::event::Op;
 use hksim_trace::functions::Function;
 use hksim_trace::header::{Clock, Footer, Header, Origin, Quality, TouchSource};
 use hksim_trace::hkt::ResolvingWriter;
+use hksim_trace::memory_policy::MemoryPolicy;
 use hksim_trace::resolve::{RawEvent, RawOp, WaitLimits};
 use tempfile::TempPath;
 
@@ -18,13 +19,16 @@ use super::named::NamedFunction;
 use super::order::Order;
 use super::pairs::{Entry, Frames, Return, ThreadCalls};
 use super::samples::{Event, What};
-use super::subject::{Subject, command_of, trampoline_of};
+use super::subject::{Subject, threads_of, trampoline_of};
 use crate::error::RecordError;
 use crate::report::RecordedTrace;
 use crate::session::secret;
 
 /// Random characters in the name of an incomplete trace.
 const RANDOM_DIGITS: usize = 16;
+
+/// First number above all ids of threads (`PID_MAX_LIMIT`).
+const TIDS_END: u32 = 1 << 22;
 
 /// Calls of one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +73,13 @@ struct Process {
     trampoline: Option<u64>,
     /// Threads that have not ended.
     live: BTreeSet<u32>,
+    /// Threads with calls that have ended, by their ids, which the kernel uses again.
+    ended: HashMap<u32, u32>,
     quality: Quality,
     order: Order,
     last: (u64, u32),
+    /// Settings for its memory that were in force when the recording began; forked children inherit them.
+    policies: Vec<MemoryPolicy>,
 }
 
 impl Processes {
@@ -85,11 +93,10 @@ impl Processes {
         output: &Path,
         start_ns: u64,
     ) -> Result<Self, RecordError> {
-        let mut process =
-            Process::new(subject.pid, subject.parent_pid, subject.command.clone(), subject.threads.clone());
-        for &policy in &subject.policies {
-            process.push(output, RawEvent::new(0, subject.pid, RawOp::MemoryPolicy { policy, inherited: true }))?;
-        }
+        // The events of threads are enabled, so all that begin or end from now on are seen.
+        let threads = threads_of(subject.pid);
+        let mut process = Process::new(subject.pid, subject.parent_pid, subject.command.clone(), threads);
+        process.policies.clone_from(&subject.policies);
         Ok(Self {
             functions: functions.to_vec(),
             with_return: with_return(functions),
@@ -138,11 +145,11 @@ impl Processes {
         match &event.what {
             What::Entry(entry, stack) => self.enter(event, entry, stack),
             What::Return(back, stack) => self.leave(event, back, stack),
-            What::Begin { parent_pid } if *parent_pid == event.pid => {
+            What::Begin { parent_pid, .. } if *parent_pid == event.pid => {
                 self.running.entry(event.pid).and_modify(|process| _ = process.live.insert(event.tid));
                 Ok(())
             }
-            What::Begin { parent_pid } => self.fork(event, *parent_pid),
+            What::Begin { parent_pid, parent_tid } => self.fork(event, *parent_pid, *parent_tid),
             What::End => self.end_thread(event),
             What::Exec => self.end_image(event, true),
             What::Lost => self.doubt(event.time_ns),
@@ -164,8 +171,18 @@ impl Processes {
         let resized = (function.function == Function::Realloc || function.function == Function::Reallocarray)
             .then(|| entry.arguments[function.skipped]);
         let is_outer = if has_return { thread.enter(*entry, &frames) } else { thread.enter_only(entry, &frames) };
+        let missed = thread.take_missed();
+        if missed > 0 {
+            process.quality.events_lost += missed;
+            if event.time_ns >= self.start_ns {
+                process.push(
+                    &self.output,
+                    RawEvent::new(event.time_ns - self.start_ns, process.number(event.tid), RawOp::Gap),
+                )?;
+            }
+        }
         if is_outer {
-            process.begin_call(event.tid, resized)?;
+            process.begin_call(process.number(event.tid), resized)?;
         }
         if event.time_ns < self.start_ns {
             return Ok(());
@@ -216,23 +233,23 @@ impl Processes {
             return Ok(());
         };
         self.events += 1;
-        process.push(&self.output, RawEvent::new(event.time_ns - self.start_ns, event.tid, op))
+        let thread = process.number(event.tid);
+        process.push(&self.output, RawEvent::new(event.time_ns - self.start_ns, thread, op))
     }
 
-    fn fork(&mut self, event: &Event, parent_pid: u32) -> Result<(), RecordError> {
+    fn fork(&mut self, event: &Event, parent_pid: u32, parent_tid: u32) -> Result<(), RecordError> {
         let Some(parent) = self.running.get_mut(&parent_pid) else { return Ok(()) };
         let time_ns = event.time_ns.saturating_sub(self.start_ns);
-        let thread = parent.last.1;
         if event.time_ns >= self.start_ns {
-            let op = RawOp::Fork { child_pid: event.pid };
+            let (thread, op) = (parent.number(parent_tid), RawOp::Fork { child_pid: event.pid });
             parent.push(&self.output, RawEvent::new(time_ns, thread, op))?;
         }
-        let command = command_of(event.pid);
-        let command = if command.is_empty() { parent.command.clone() } else { command };
-        let mut child = Process::new(event.pid, parent_pid, command, BTreeSet::from([event.tid]));
+        // By now the child may have executed another program, whose command line is not that of this trace.
+        let mut child = Process::new(event.pid, parent_pid, parent.command.clone(), BTreeSet::from([event.tid]));
         let images = self.images.entry(event.pid).or_default();
         child.image = (*images > 0).then_some(*images);
         child.is_forked = true;
+        child.policies.clone_from(&parent.policies);
         *images += 1;
         self.forks.begin(parent_pid, event.pid);
         self.running.insert(event.pid, child);
@@ -246,8 +263,9 @@ impl Processes {
             calls.forget();
             process.add(&calls);
             if event.time_ns >= self.start_ns {
-                let time_ns = event.time_ns - self.start_ns;
-                process.push(&self.output, RawEvent::new(time_ns, event.tid, RawOp::ThreadExit))?;
+                let (time_ns, thread) = (event.time_ns - self.start_ns, process.number(event.tid));
+                process.push(&self.output, RawEvent::new(time_ns, thread, RawOp::ThreadExit))?;
+                *process.ended.entry(event.tid).or_default() += 1;
             }
         }
         if process.live.is_empty() { self.end_image(event, false) } else { Ok(()) }
@@ -356,10 +374,17 @@ impl Process {
             threads: BTreeMap::new(),
             trampoline: None,
             live,
+            ended: HashMap::new(),
             quality: Quality::default(),
             order: Order::default(),
             last: (0, pid),
+            policies: Vec::new(),
         }
+    }
+
+    /// The number in the trace of the thread that has this id now.
+    fn number(&self, tid: u32) -> u32 {
+        tid.wrapping_add(self.ended.get(&tid).map_or(0, |&ended| ended.wrapping_mul(TIDS_END)))
     }
 
     fn add(&mut self, calls: &ThreadCalls) {
@@ -369,7 +394,11 @@ impl Process {
 
     fn push(&mut self, output: &Path, raw: RawEvent) -> Result<(), RecordError> {
         if self.trace.is_none() {
-            self.trace = Some(self.create(output)?);
+            let (path, mut writer) = self.create(output)?;
+            for &policy in &self.policies {
+                writer.push(&RawEvent::new(0, self.pid, RawOp::MemoryPolicy { policy, inherited: true }))?;
+            }
+            self.trace = Some((path, writer));
         }
         self.last = (raw.time_ns, raw.thread);
         let mut ready = Vec::new();
@@ -436,11 +465,14 @@ fn stored(address: u64, start: u64, stack: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(stack.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Whether a call that succeeded can have this size.
+/// Whether a call that succeeded can have this size. That of a block from one address to the end of the addresses is the
+/// largest: a pointer that was taken for a size is mostly larger.
 fn is_possible(op: &RawOp) -> bool {
+    let end = Op::BLOCK_BYTES_END;
+    let is_within = |address: u64, size: u64| size < if address < end { end - address } else { end };
     match *op {
-        RawOp::Alloc { address, size, .. } => address == 0 || size < Op::BLOCK_BYTES_END,
-        RawOp::Realloc { new, size, .. } => new == 0 || size < Op::BLOCK_BYTES_END,
+        RawOp::Alloc { address, size, .. } => address == 0 || is_within(address, size),
+        RawOp::Realloc { new, size, .. } => new == 0 || is_within(new, size),
         _ => true,
     }
 }
@@ -448,6 +480,14 @@ fn is_possible(op: &RawOp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_block_goes_beyond_the_addresses() {
+        let alloc = |address, size| Function::Realloc.op([1, size, 0], address).is_ok_and(|op| is_possible(&op));
+        let (heap, mapped) = (0x5555_5555_8010, 0x7fff_f7a0_0010);
+        assert!(alloc(heap, 1 << 40) && alloc(mapped, 1 << 20) && alloc(1 << 50, 1 << 40) && alloc(0, u64::MAX));
+        assert!(!alloc(heap, heap) && !alloc(mapped, heap) && !alloc(mapped, mapped) && !alloc(heap, 1 << 47));
+    }
 
     #[test]
     fn stored_addresses_are_found_in_the_callers_frame() {

@@ -58,6 +58,8 @@ pub enum What {
     Begin {
         /// The process of the thread that began it.
         parent_pid: u32,
+        /// The thread that began it.
+        parent_tid: u32,
     },
     /// The thread ended.
     End,
@@ -98,7 +100,7 @@ pub fn event_of(header: RecordHeader, record: &[u8], meanings: &HashMap<u64, Mea
     match header.kind {
         // Process, its parent, thread, its parent.
         RECORD_FORK => {
-            let what = What::Begin { parent_pid: at(4)? };
+            let what = What::Begin { parent_pid: at(4)?, parent_tid: at(12)? };
             Some(Event { time_ns, pid: at(0)?, tid: at(8)?, what })
         }
         RECORD_EXIT => Some(Event { time_ns, pid: at(0)?, tid: at(8)?, what: What::End }),
@@ -193,7 +195,7 @@ mod tests {
         let with = |words: &[u64]| record(&[words, &trailer].concat());
         let fork = with(&[20 | 10 << 32, 21 | 11 << 32, 1999]);
         let read = |kind, misc, record: &[u8]| event_of(header(kind, misc), record, &HashMap::new());
-        let begin = What::Begin { parent_pid: 10 };
+        let begin = What::Begin { parent_pid: 10, parent_tid: 11 };
         let event = |pid, tid, what| Some(Event { time_ns: 2000, pid, tid, what });
         assert_eq!(read(RECORD_FORK, 0, &fork), event(20, 21, begin));
         assert_eq!(read(RECORD_EXIT, 0, &fork), event(20, 21, What::End));

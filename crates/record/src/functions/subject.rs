@@ -6,9 +6,8 @@ use std::fs;
 use std::process;
 
 use hksim_linux_probe::maps::Maps;
+use hksim_linux_probe::status::Status;
 use hksim_trace::memory_policy::{MemoryPolicy, ThpDisable};
-
-use crate::traces::is_running;
 
 /// Versions of Linux that return from probed functions by a system call which a filter does not let pass.
 const FILTERED: std::ops::RangeInclusive<(u32, u32)> = (6, 11)..=(6, 13);
@@ -25,8 +24,6 @@ pub struct Subject {
     pub parent_pid: u32,
     /// Its command line.
     pub command: Vec<String>,
-    /// Its threads.
-    pub threads: BTreeSet<u32>,
     /// Settings for its memory that are in force.
     pub policies: Vec<MemoryPolicy>,
 }
@@ -40,16 +37,20 @@ impl Subject {
         if pid == process::id() {
             return Err("it is hksim itself".into());
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| "there is no such process")?;
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let number = |name: &str| field(name).and_then(|text| text.trim().parse::<u32>().ok());
+        let status = Status::of(pid).map_err(|_| "there is no such process")?;
+        let number = |name: &str| status.number::<u32>(name);
         if let Some(process) = number("Tgid").filter(|&process| process != pid) {
             return Err(format!("it is a thread of process {process}; give the process"));
         }
-        if !is_running(pid) {
+        if status.has_lost_first_thread() {
+            return Err(
+                "its first thread has ended (pthread_exit in main), so the kernel does not show its program".into()
+            );
+        }
+        if status.is_zombie() {
             return Err("it has ended, and its parent has not noticed yet (zombie)".into());
         }
-        if field("VmSize").is_none() {
+        if !status.has_memory() {
             return Err("it is a kernel thread, which calls no function of a program".into());
         }
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -72,7 +73,6 @@ impl Subject {
             pid,
             parent_pid: number("PPid").unwrap_or_default(),
             command: command_of(pid),
-            threads: threads_of(pid),
             policies: has_no_huge_pages.then_some(MemoryPolicy::ThpDisable(ThpDisable::All)).into_iter().collect(),
         })
     }
@@ -85,7 +85,7 @@ fn ends_filtered(release: &str) -> bool {
 }
 
 /// The command line of a process; empty if it cannot be read.
-pub fn command_of(pid: u32) -> Vec<String> {
+fn command_of(pid: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -93,11 +93,15 @@ pub fn command_of(pid: u32) -> Vec<String> {
 
 /// Where the kernel lets the probed functions of a process return to: the start of the mapping that it made there.
 pub fn trampoline_of(pid: u32) -> Option<u64> {
-    let maps = Maps::of_text(&fs::read_to_string(format!("/proc/{pid}/maps")).ok()?);
+    // Names of files need not be UTF-8.
+    let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let maps = Maps::of_text(&text);
     maps.iter().find(|map| map.name == "[uprobes]").map(|map| map.start as u64)
 }
 
-fn threads_of(pid: u32) -> BTreeSet<u32> {
+/// The threads of a process now.
+pub fn threads_of(pid: u32) -> BTreeSet<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

@@ -61,7 +61,10 @@ impl CodeFile {
             modules.as_ref().and_then(|modules| modules.all.iter().position(|module| module.range.contains(&start)))
         };
         let mut libraries = Vec::new();
-        let maps = Maps::of_text(&fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
+        // Names of files need not be UTF-8.
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let maps = Maps::of_text(&text);
         for map in maps.iter().filter(|map| map.is_executable && map.name.starts_with('/')) {
             let path = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", map.start, map.start + map.bytes));
             if identity(&path).is_some_and(|identity| known.insert(identity)) {
@@ -97,6 +100,32 @@ pub fn find_all(files: &[CodeFile], functions: &[NamedFunction]) -> Result<Vec<F
         Some(index) => Err(why_missing(files, &functions[index].name)),
         None => Ok(found.into_iter().flatten().collect()),
     }
+}
+
+/// The functions with their places, each once: names of one function become one name, since each of its calls would count
+/// once for each.
+///
+/// # Errors
+/// Names of one function have different roles, which its calls do not tell.
+pub fn once_each(functions: &[NamedFunction], found: Vec<Found>) -> Result<Vec<(NamedFunction, Found)>, String> {
+    let mut each: Vec<(NamedFunction, Found)> = Vec::new();
+    for (function, found) in functions.iter().zip(found) {
+        let is_same =
+            |other: &&mut (NamedFunction, Found)| other.1.file == found.file && other.1.offset == found.offset;
+        match each.iter_mut().find(is_same) {
+            None => each.push((function.clone(), found)),
+            Some((earlier, _)) if (earlier.function, earlier.skipped) == (function.function, function.skipped) => {
+                earlier.name = format!("{}, {}", earlier.name, function.name);
+            }
+            Some((earlier, _)) => {
+                return Err(format!(
+                    "{} and {} are one function in {}, so their calls cannot be told apart; name one of them",
+                    earlier.name, function.name, found.shown
+                ));
+            }
+        }
+    }
+    Ok(each)
 }
 
 /// Where functions of a file begin; `None` for those that it does not have.
@@ -158,8 +187,11 @@ fn why_missing(files: &[CodeFile], name: &str) -> String {
         let is_go = elf.section_by_name(GO_SECTION).is_some();
         let names = || code_symbols(elf).map(|(name, _, _)| name);
         let similar = nearest::nearest(name, names()).map(str::to_string);
-        let proposed: BTreeSet<String> =
-            names().filter(|name| guessed(name).is_some()).map(str::to_string).take(PROPOSED_MAX).collect();
+        let named: BTreeSet<&str> = names().filter(|name| guessed(name).is_some()).collect();
+        // Those with the shortest names are the program's interface; what they call in turn has longer ones.
+        let mut proposed: Vec<String> = named.into_iter().map(str::to_string).collect();
+        proposed.sort_by_key(String::len);
+        proposed.truncate(PROPOSED_MAX);
         (is_go, elf.symbols().next().is_some(), similar, proposed)
     });
     match facts {
@@ -171,7 +203,6 @@ fn why_missing(files: &[CodeFile], name: &str) -> String {
         ),
         Some((_, _, similar, proposed)) => {
             let question = similar.map_or(String::new(), |similar| format!("; did you mean {similar}?"));
-            let proposed: Vec<String> = proposed.into_iter().collect();
             let has = match proposed.is_empty() {
                 true => String::new(),
                 false => format!("; by their names, these allocate or free: {}", proposed.join(", ")),

@@ -11,7 +11,9 @@ use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pressure::thp_fallbacks;
 use hksim_linux_probe::sysfs;
-use hksim_memory_record::{HugePages, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
+use hksim_memory_record::{
+    HugePages, Levels, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with,
+};
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
 
@@ -334,17 +336,23 @@ impl Run {
         self.traps_by_region = regions.map(|region| (region.number, region.touches)).collect();
         match faults.footer.map(|footer| footer.end) {
             Some(End::Exit) => {
-                let snapshot = self.report.snapshots.get(&header.pid);
+                let snapshot = self.report.snapshots.remove(&header.pid);
                 // All anonymous memory but that of a replay itself must be predicted.
                 let (snapshot, peak) = match (snapshot, kind) {
                     (None, _) => (None, None),
-                    (Some(all), Kind::Program) => (Some(all.clone()), all.rss_bytes_peak()),
+                    (Some(all), Kind::Program) => {
+                        let peak = all.rss_bytes_peak();
+                        (Some(all), peak)
+                    }
                     (Some(all), Kind::Replay { window }) => {
                         let own = all.within(&faults.modelled_end);
                         let peak = window.and_then(|window| own.rss_bytes_peak_within(window, all.library_bytes));
                         (Some(own), peak)
                     }
                 };
+                // Tens of MiB in each run, which nothing needs any more.
+                let snapshot = snapshot.map(|snapshot| Snapshot { anonymous_levels: Levels::default(), ..snapshot });
+                self.report.snapshots.clear();
                 (self.snapshot, self.rss_bytes_peak) = (snapshot, peak);
             }
             Some(End::Exec) => {

@@ -150,7 +150,12 @@ pub fn validate_replay(
     mut modes: Option<&mut SetModes>,
     folder: &Path,
 ) -> Result<Row, ValidateError> {
-    let label = subject.spec.ok().map(|spec| label(spec, subject.word));
+    let name = subject.word.to_string();
+    let (library, environment) = (None, BTreeMap::new());
+    let missing = || AllocatorLabel { name, library, environment, trace: subject.name.into() };
+    // A built-in trace is in a temporary file.
+    let found = |spec| AllocatorLabel { trace: subject.name.into(), ..label(spec, subject.word) };
+    let label = Some(subject.spec.map_or_else(|_| missing(), found));
     let skipped = |reason: String| Row {
         allocator: label.clone(),
         command: command(subject),
@@ -167,6 +172,8 @@ pub fn validate_replay(
     // The allocator reads the machine's mode, which is that of the setting.
     match record_replay(spec, &recording, None) {
         Err(ValidateError::Recorder(why)) if is_refused(&why) => return Ok(skipped(why.to_string())),
+        // A library that crashes leaves the rows of the others.
+        Err(why @ ValidateError::Replay(_)) => return Ok(skipped(format!("{}: {why}", subject.word))),
         recorded => recorded.map_err(|why| ValidateError::of_replay(subject.word, &spec.trace, why))?,
     };
     let options = Options { listener: &Unannounced(options.listener), ..*options };
