@@ -38,7 +38,9 @@ class Client:
         answer = self.socket.recv(65536)
         if answer[:1] == b"$":
             head, _, _ = answer.partition(b"\r\n")
-            whole = len(head) + 2 + int(head[1:]) + 2
+            bytes_of_value = int(head[1:])
+            # A missing value is -1, without an end.
+            whole = len(head) + 2 + (bytes_of_value + 2 if bytes_of_value >= 0 else 0)
             while len(answer) < whole:
                 answer += self.socket.recv(65536)
         return time.perf_counter() - began
@@ -57,8 +59,8 @@ def looking(hksim, kind, pid, folder):
     number = len(os.listdir(folder))
     commands = {
         "inspect": f"while :; do {hksim} inspect {pid} >/dev/null; done",
-        "record --memory -p": f"{hksim} record -q --memory -p {pid} --duration {WINDOW_S}s -o {folder}/{number}.hkm",
-        "record -p": f"{hksim} record -q -p {pid} --duration {WINDOW_S}s -o {folder}/{number}.hkt",
+        "record --memory -p": f"{hksim} record -q --memory -p {pid} --duration {WINDOW_S:g}s -o {folder}/{number}.hkm",
+        "record -p": f"{hksim} record -q -p {pid} --duration {WINDOW_S:g}s -o {folder}/{number}.hkt",
     }
     if kind not in commands:
         return None

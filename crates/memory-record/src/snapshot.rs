@@ -304,8 +304,8 @@ impl Snapshot {
     pub fn rss_bytes_peak_within(&self, time_ns: RangeInclusive<u64>, further_bytes: u64) -> Option<[u64; 2]> {
         let error_bytes = self.anonymous.peak?.error_bytes;
         let at_end = self.anonymous_levels.at(*time_ns.end())?;
-        // What became present after the end may be part of these mappings.
-        let added = self.anonymous_levels.at(u64::MAX)?.saturating_sub(at_end);
+        // What became present after the end may be part of these mappings, and what was dropped then of others.
+        let added = self.anonymous_levels.rises_after(*time_ns.end());
         let above_end = self.anonymous_levels.highest_within(time_ns)?.saturating_sub(at_end);
         let most = self.rss_bytes_without_hugetlb() + above_end;
         Some([most.saturating_sub(added + error_bytes), most + error_bytes + further_bytes])
