@@ -65,24 +65,46 @@ impl AttachObstacle {
     /// # Errors
     /// It cannot be attached to.
     pub fn check(pid: u32) -> Result<Status, Self> {
-        if pid == process::id() {
-            return Err(Self::Itself);
-        }
-        let status = Status::of(pid).map_err(|why| match (why.kind(), why.raw_os_error()) {
-            (ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => Self::NoProcess,
-            _ => Self::Refused(why),
-        })?;
+        let status = Self::status_of(pid)?;
         match Self::of_status(pid, &status) {
             Some(obstacle) => Err(obstacle),
             None => Ok(status),
         }
     }
 
-    fn of_status(pid: u32, status: &Status) -> Option<Self> {
-        if let Some(process) = status.number("Tgid").filter(|&process| process != pid) {
-            return Some(Self::Thread { process });
+    /// The status of a process whose program can be looked at from outside: as [`AttachObstacle::check`], but a tracer, or
+    /// rights that attaching needs, are no obstacle.
+    ///
+    /// # Errors
+    /// It has no program, or none of 64 bits.
+    pub fn check_program(pid: u32) -> Result<Status, Self> {
+        let status = Self::status_of(pid)?;
+        match Self::without_program(pid, &status) {
+            Some(obstacle) => Err(obstacle),
+            None if elf_class(pid).is_ok_and(is_not_64_bit) => Err(Self::Program32Bit),
+            None => Ok(status),
         }
-        if let Some(obstacle) = Self::without_memory(status) {
+    }
+
+    fn status_of(pid: u32) -> Result<Status, Self> {
+        if pid == process::id() {
+            return Err(Self::Itself);
+        }
+        Status::of(pid).map_err(|why| match (why.kind(), why.raw_os_error()) {
+            (ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => Self::NoProcess,
+            _ => Self::Refused(why),
+        })
+    }
+
+    fn without_program(pid: u32, status: &Status) -> Option<Self> {
+        match status.number("Tgid").filter(|&process| process != pid) {
+            Some(process) => Some(Self::Thread { process }),
+            None => Self::without_memory(status),
+        }
+    }
+
+    fn of_status(pid: u32, status: &Status) -> Option<Self> {
+        if let Some(obstacle) = Self::without_program(pid, status) {
             return Some(obstacle);
         }
         if let Some(tracer) = status.number("TracerPid").filter(|&tracer| tracer != 0) {
@@ -90,7 +112,7 @@ impl AttachObstacle {
             return Some(Self::Traced { tracer, by });
         }
         match elf_class(pid) {
-            Ok(Some(class)) if class != ELF_CLASS_64 => Some(Self::Program32Bit),
+            Ok(class) if is_not_64_bit(class) => Some(Self::Program32Bit),
             Err(why) if why.kind() == ErrorKind::PermissionDenied => Some(Self::of_error(why, status)),
             _ => None,
         }
@@ -133,6 +155,10 @@ impl Ban {
             _ => Self::Unknown,
         }
     }
+}
+
+fn is_not_64_bit(class: Option<u8>) -> bool {
+    class.is_some_and(|class| class != ELF_CLASS_64)
 }
 
 /// The class in the head of a process's program; `None` if that is too short.

@@ -13,6 +13,7 @@
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`scans`]: waits for its scans; [`stale_entries`]: whether a
 //!   virtual machine's TLB entries cause additional faults.
 //! - [`attach_obstacle`]: why a running process cannot be attached to; [`process_memory`]: its memory;
+//!   [`process_words`]: its command line and environment;
 //!   [`dynamic_section`]: what a loaded module defines and calls; [`stopped_thread`]: a thread of it, stopped to make system
 //!   calls.
 //! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share;
@@ -66,6 +67,8 @@ pub mod perf;
 pub mod pressure;
 #[cfg(feature = "std")]
 pub mod process_memory;
+#[cfg(feature = "std")]
+pub mod process_words;
 #[cfg(feature = "std")]
 pub mod processor;
 #[cfg(feature = "std")]

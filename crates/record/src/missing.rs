@@ -1,7 +1,8 @@
 //! What a recording lacks: programs executed without the recorder, and processes that outlived the recording.
 
 use std::collections::HashSet;
-use std::fs;
+
+use hksim_linux_probe::process_words::command_of;
 
 use crate::clock::ClockPair;
 use crate::error::RecordError;
@@ -94,13 +95,6 @@ fn may_be_killed(execution: &Execution, signals_ns: &[u64]) -> bool {
     let Some(ended_ns) = execution.ended_ns else { return false };
     let is_short = ended_ns.saturating_sub(execution.time_ns) < LOADING_NS;
     is_short && signals_ns.iter().any(|signal_ns| signal_ns.abs_diff(ended_ns) < LOADING_NS)
-}
-
-/// The command line of a running process; empty if it cannot be read.
-fn command_of(pid: u32) -> Vec<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
-    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 #[cfg(test)]

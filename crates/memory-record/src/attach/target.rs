@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 
 use hksim_linux_probe::attach_obstacle::AttachObstacle;
+use hksim_linux_probe::process_words::{command_of, environment_of};
 use hksim_linux_probe::status::Status;
 use hksim_linux_probe::sysfs;
 use hksim_memory_trace::{Limits, ThpDisabled};
@@ -46,13 +47,8 @@ impl Target {
 
     /// What the header says about it.
     pub fn process(&self, stopped_ns: u64) -> AttachedProcess {
-        let words = |file: &str| -> Vec<String> {
-            let bytes = fs::read(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
-            let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
-            words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
-        };
-        let command = Some(words("cmdline")).filter(|words| !words.is_empty());
-        let environment: BTreeMap<String, String> = words("environ")
+        let command = Some(command_of(self.pid)).filter(|words| !words.is_empty());
+        let environment: BTreeMap<String, String> = environment_of(self.pid)
             .iter()
             .filter_map(|variable| variable.split_once('='))
             .filter(|(name, _)| machine::is_recorded_variable(name))

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_linux_probe::process_memory::ProcessMemory;
+use hksim_linux_probe::process_words::command_of;
 use hksim_linux_probe::status::Status;
 
 use crate::error::RecordError;
@@ -39,14 +40,12 @@ impl Target {
             return Err(RecordError::CannotAttach { pid, why });
         }
         let memory = ProcessMemory::open(pid).map_err(|why| refused(AttachObstacle::of_error(why, &status)))?;
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let command = command.split(|&byte| byte == 0).filter(|word| !word.is_empty());
         Ok(Self {
             pid,
             inside_pid: status.numbers("NSpid").last().unwrap_or(pid),
             user: status.numbers("Uid").nth(3).unwrap_or_default(),
             sees_same_files: sees_same_files(pid),
-            command: command.map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
+            command: command_of(pid),
             memory,
         })
     }

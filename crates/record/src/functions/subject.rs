@@ -3,17 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process;
 
+use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_linux_probe::maps::Maps;
-use hksim_linux_probe::status::Status;
+use hksim_linux_probe::process_words::command_of;
 use hksim_trace::memory_policy::{MemoryPolicy, ThpDisable};
 
 /// Versions of Linux that return from probed functions by a system call which a filter does not let pass.
 const FILTERED: std::ops::RangeInclusive<(u32, u32)> = (6, 11)..=(6, 13);
-/// Offset of the class in an ELF file, and the class of 64-bit programs.
-const CLASS_OFFSET: usize = 4;
-const CLASS_64: u8 = 2;
 
 /// A process to probe.
 #[derive(Clone, Debug)]
@@ -34,25 +31,8 @@ impl Subject {
     /// # Errors
     /// The reason, and what to do.
     pub fn check(pid: u32) -> Result<Self, String> {
-        if pid == process::id() {
-            return Err("it is hksim itself".into());
-        }
-        let status = Status::of(pid).map_err(|_| "there is no such process")?;
+        let status = AttachObstacle::check_program(pid).map_err(|why| why.to_string())?;
         let number = |name: &str| status.number::<u32>(name);
-        if let Some(process) = number("Tgid").filter(|&process| process != pid) {
-            return Err(format!("it is a thread of process {process}; give the process"));
-        }
-        if status.has_lost_first_thread() {
-            return Err(
-                "its first thread has ended (pthread_exit in main), so the kernel does not show its program".into()
-            );
-        }
-        if status.is_zombie() {
-            return Err("it has ended, and its parent has not noticed yet (zombie)".into());
-        }
-        if !status.has_memory() {
-            return Err("it is a kernel thread, which calls no function of a program".into());
-        }
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         if number("Seccomp").is_some_and(|mode| mode != 0) && ends_filtered(&release) {
             return Err(format!(
@@ -60,13 +40,6 @@ impl Subject {
                  use Linux 6.14 or newer",
                 release.trim()
             ));
-        }
-        let class = fs::File::open(format!("/proc/{pid}/exe")).and_then(|mut file| {
-            let mut head = [0; CLASS_OFFSET + 1];
-            std::io::Read::read_exact(&mut file, &mut head).map(|()| head[CLASS_OFFSET])
-        });
-        if class.is_ok_and(|class| class != CLASS_64) {
-            return Err("it is a 32-bit program; only functions of 64-bit programs can be recorded".into());
         }
         let has_no_huge_pages = number("THP_enabled") == Some(0);
         Ok(Self {
@@ -82,13 +55,6 @@ impl Subject {
 fn ends_filtered(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or(0));
     FILTERED.contains(&(numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
-}
-
-/// The command line of a process; empty if it cannot be read.
-fn command_of(pid: u32) -> Vec<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
-    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// Where the kernel lets the probed functions of a process return to: the start of the mapping that it made there.
@@ -122,7 +88,7 @@ mod tests {
     #[test]
     fn what_is_no_program_is_refused() {
         let why = |pid| Subject::check(pid).expect_err("refused");
-        assert!(why(process::id()).contains("hksim itself"));
+        assert!(why(std::process::id()).contains("hksim itself"));
         assert!(why(4_194_305).contains("no such process"));
         assert!(why(2).contains("kernel thread") || why(2).contains("no such process"), "{}", why(2));
     }
