@@ -98,7 +98,7 @@ int main(void) {
 }
 "#;
 
-/// A program that allocates 16 MiB twenty times, and frees it each time.
+/// A program that allocates 40 MiB eight times, and frees it each time.
 const LARGE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
