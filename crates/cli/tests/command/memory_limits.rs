@@ -194,7 +194,7 @@ fn advice_under_a_limit_is_a_design_that_survives_it() {
     assert!(limit < least[3], "{least:?}");
     let result = bench.json(&format!("advise rm.hkt {designs} --memory-limit {limit}"));
     let winner = result["winner"]["name"].as_str().expect("a winner");
-    let simulated = bench.json(&format!("sim rm.hkt {winner}"));
+    let simulated = bench.json(&format!("sim rm.hkt {winner} --memory-limit {limit}"));
     assert_eq!(simulated["memory_limit"]["outcome"], "survives", "{winner}");
     let front = result["front"].as_array().expect("a front");
     assert!(front.iter().all(|entry| entry["figures"][0]["killed_at_limit_bytes"].is_null()), "{front:?}");
