@@ -59,6 +59,7 @@
 //!   `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - Writes that raise no fault: [`writable_without_fault`](Kernel::writable_without_fault) (`unseen_writes.rs`)
 //! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
 //!   [`charged_bytes`](Kernel::charged_bytes), [`charge_elsewhere`](Kernel::charge_elsewhere),
 //!   [`note_charge`](Kernel::note_charge) (`charge.rs`)
@@ -105,6 +106,7 @@ mod split;
 mod stack;
 mod state;
 mod unmodelled;
+mod unseen_writes;
 mod version;
 mod vma;
 mod vma_advice;

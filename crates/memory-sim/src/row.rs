@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::family::{Family, FamilyError};
-use crate::least_limit::least_limits;
 use crate::named_sites::{NamedAdviser, NamedSite};
 use crate::placement::{place_again, places_alike, places_differently};
 use crate::price::system_time;
@@ -24,6 +23,7 @@ use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::simulate::{Detail, MemorySimulation, simulate};
 use crate::steps::MemoryAtStart;
+use crate::unseen_writes;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -203,9 +203,7 @@ pub fn predict_at(
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
             let plain: Vec<_> = chosen.iter().map(|&index| settings[index].clone()).collect();
             let mut result = simulate(Family::open(path)?.with_moments(Arc::clone(&moments)), &plain, detail)?;
-            for (prediction, least) in result.predictions.iter_mut().zip(least_limits(path, &plain)?) {
-                prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
-            }
+            unseen_writes::complete(path, &plain, &mut result.predictions)?;
             for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, with_sites, notes)) {
                 rows[index] = Some(row);
             }
@@ -426,6 +424,9 @@ impl MemoryRow {
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
             "lazy_free_bytes_end_max": prediction.lazy_free_bytes_end_max,
+            "traps_max": prediction.at_most().traps,
+            "rss_bytes_peak_max": prediction.at_most().rss_bytes_peak,
+            "rss_bytes_end_max": prediction.at_most().rss_bytes_end,
             "hugetlb_bytes_peak": prediction.hugetlb_bytes_peak,
             "hugetlb_maps_failed": prediction.hugetlb_maps_failed,
             "huge_pages_peak": prediction.huge_pages_peak,
@@ -441,7 +442,9 @@ impl MemoryRow {
 
     /// The columns about khugepaged's work and a memory limit.
     fn csv_ends(&self) -> Value {
-        let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, .. } = &self.prediction;
+        let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, unseen_writes, .. } =
+            &self.prediction;
+        let least_limit_bytes_min = unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min);
         let limit = memory_limit.as_ref();
         json!({
             "rss_bytes_settled": khugepaged_settled.map(|settled| settled.rss_bytes),
@@ -450,6 +453,7 @@ impl MemoryRow {
             "huge_pages_end_khugepaged_max": khugepaged_at_end.map(|most| most.huge_pages_max),
             "memory_limit_bytes": setting.kernel.memory_limit_bytes,
             "least_limit_bytes": limit.and_then(|limit| limit.least_limit_bytes),
+            "least_limit_bytes_min": limit.and_then(|limit| least_limit_bytes_min.or(limit.least_limit_bytes)),
             "memory_limit_outcome": limit.map(|limit| limit.outcome),
             "memory_limit_event": limit.and_then(|limit| limit.event),
             "charged_bytes_peak": limit.map(|limit| limit.pressure.charged_bytes_peak),

@@ -15,6 +15,7 @@ use hksim_memory_sim::groups::outside;
 use hksim_memory_sim::{Addresses, AfterEvents, MemoryRow, hugetlb_shortage};
 use hksim_replay::compare::Sample;
 use hksim_reports::comparison::residency;
+use hksim_reports::memory_limit::{self, range};
 use hksim_reports::memory_prediction::{addresses, coverage, head, kernel, stacks};
 
 /// The text of a row in a column.
@@ -33,7 +34,7 @@ impl Column {
 }
 
 /// All columns that a table may have, besides those of varied flags.
-pub const COLUMNS: [&str; 17] = [
+pub const COLUMNS: [&str; 19] = [
     FRONT,
     "allocator",
     "advise",
@@ -50,6 +51,8 @@ pub const COLUMNS: [&str; 17] = [
     "VMAs",
     SETTLED[0],
     SETTLED[1],
+    LIMIT[0],
+    LIMIT[1],
     SYSTEM_TIME,
 ];
 /// Its first columns tell the rows apart; then come the figures that every row has.
@@ -57,6 +60,8 @@ const FIGURES: Range<usize> = 6..14;
 const SYSTEM_TIME: &str = "system time";
 /// Memory once khugepaged has settled, if a setting asks for it.
 const SETTLED: [&str; 2] = ["settled RSS", "settled huge"];
+/// What becomes of the process, if a setting has a memory limit.
+const LIMIT: [&str; 2] = ["outcome", "least limit"];
 
 /// The flags that may vary.
 pub fn flags() -> impl Iterator<Item = &'static str> {
@@ -76,8 +81,10 @@ pub fn rows_table(
     let has_settled = named.names(SETTLED[0])
         || named.names(SETTLED[1])
         || rows.iter().any(|row| row.prediction.khugepaged_settled.is_some());
-    let settled = SETTLED.into_iter().filter(|_| has_settled);
-    let figures = COLUMNS[FIGURES].iter().copied().chain(settled).chain(has_time.then_some(SYSTEM_TIME));
+    let has_limit =
+        named.names(LIMIT[0]) || named.names(LIMIT[1]) || rows.iter().any(|row| row.prediction.memory_limit.is_some());
+    let ends = SETTLED.into_iter().filter(|_| has_settled).chain(LIMIT.into_iter().filter(|_| has_limit));
+    let figures = COLUMNS[FIGURES].iter().copied().chain(ends).chain(has_time.then_some(SYSTEM_TIME));
     let names = columns.iter().map(|column| column.name.clone());
     let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
     let words: Vec<usize> = (0..=columns.len()).collect();
@@ -85,12 +92,13 @@ pub fn rows_table(
     for (number, (row, named)) in pairs().enumerate() {
         let mark = if is_on_front(number) { "*" } else { "" }.to_string();
         let prediction = &row.prediction;
+        let most = prediction.at_most();
         let figures = [
-            count(prediction.traps),
-            count(prediction.installs.total),
+            range(prediction.traps, most.traps, count),
+            range(prediction.installs.total, most.installs, count),
             count(prediction.huge_pages_peak),
             coverage(row),
-            bytes(prediction.rss_bytes_peak),
+            range(prediction.rss_bytes_peak, most.rss_bytes_peak, bytes),
             count(prediction.pmd_splits),
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
@@ -101,9 +109,16 @@ pub fn rows_table(
             settled.map_or("-".to_string(), |settled| count(settled.huge_pages)),
         ];
         let settled = settled.into_iter().filter(|_| has_settled);
+        let limit = memory_limit::cells(prediction).into_iter().filter(|_| has_limit);
         let time = row.system_time.as_ref().map(SystemTime::cell);
         let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
-        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(settled).chain(time);
+        let cells = columns
+            .iter()
+            .map(|column| (column.cell)(row, named))
+            .chain(figures)
+            .chain(settled)
+            .chain(limit)
+            .chain(time);
         table.push([mark].into_iter().chain(cells));
     }
     table
@@ -140,6 +155,8 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(String::new());
     }
     lines.push("* Pareto front of traps and peak RSS".to_string());
+    lines.extend(memory_limit::killed(rows.iter().map(|row| row.prediction.memory_limit.as_ref())));
+    lines.extend(memory_limit::unseen_in(rows));
     let shortage = |row: &MemoryRow| {
         let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
         let pool = row.prediction.setting.kernel.hugetlb_pool_pages;

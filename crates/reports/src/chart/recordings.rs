@@ -1,6 +1,7 @@
 //! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
 
 use crate::error::{Context, Result};
+use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{Advise, MadvFree, ThpPrctl};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ struct Row {
     madv_free: MadvFree,
     installs: Installs,
     rss_bytes_peak: u64,
+    memory_limit: Option<MemoryLimit>,
     timeline: Vec<hksim_memory_sim::Sample>,
 }
 
@@ -49,8 +51,8 @@ impl Row {
     }
 }
 
-const KERNEL_FLAGS: [&str; 6] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none"];
-const FLAGS: [&str; 10] = [
+const KERNEL_FLAGS: [&str; 7] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "memory-limit"];
+const FLAGS: [&str; 11] = [
     "allocator",
     "kernel",
     "thp",
@@ -58,6 +60,7 @@ const FLAGS: [&str; 10] = [
     "zero-page",
     "khugepaged",
     "max-ptes-none",
+    "memory-limit",
     "advise",
     "thp-prctl",
     "madv-free",
@@ -100,6 +103,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
             is_front: is_front(index),
+            is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),
             timeline: row.timeline.iter().map(sample).collect(),
             designs: vec![words[index].join(" ")],
             rank: 0,
