@@ -25,6 +25,7 @@ struct Row {
     installs: Installs,
     time: Option<Time>,
     rss_bytes_peak: u64,
+    khugepaged_settled: Option<Settled>,
     floor_pages: u64,
     timeline: Vec<report::Sample>,
 }
@@ -111,6 +112,15 @@ pub enum Progress {
     Time,
 }
 
+/// Memory once khugepaged has settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Settled {
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Huge pages.
+    pub huge_pages: u64,
+}
+
 /// Designs with the same figures.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
@@ -122,6 +132,8 @@ pub struct Series {
     pub ns_per_call: Option<f64>,
     /// Peak resident bytes.
     pub rss_bytes_peak: u64,
+    /// Memory at the end once khugepaged has settled, if that was asked for.
+    pub settled: Option<Settled>,
     /// Whether these designs are on the Pareto front.
     pub is_front: bool,
     /// Residency over time.
@@ -190,6 +202,7 @@ fn panel(rows: &[Row], cost: Cost, is_front: impl Fn(usize) -> bool) -> Panel {
         installs: row.installs.total,
         ns_per_call: row.time.map(|time| time.ns_per_call.median),
         rss_bytes_peak: row.rss_bytes_peak,
+        settled: row.khugepaged_settled,
         is_front: is_front(index),
         timeline: row.timeline.iter().flat_map(points).collect(),
         designs: vec![row.inputs.config().map_or_else(|| format!("row {index}"), |config| design(&config, &varied))],
@@ -212,7 +225,7 @@ fn design(config: &RunConfig, varied: &[&str]) -> String {
 pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, design) in designs.into_iter().enumerate() {
-        let figures = |series: &Series| (series.installs, series.ns_per_call, series.rss_bytes_peak);
+        let figures = |series: &Series| (series.installs, series.ns_per_call, series.rss_bytes_peak, series.settled);
         let is_twin = |twin: &Series| figures(twin) == figures(&design) && twin.timeline == design.timeline;
         let twin = series.iter_mut().find(|(twin, _)| is_twin(twin));
         match twin {

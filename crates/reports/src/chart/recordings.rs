@@ -6,7 +6,7 @@ use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Cost, Installs, Panel, Progress, Sample, Series, grouped};
+use super::data::{Cost, Installs, Panel, Progress, Sample, Series, Settled, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -24,6 +24,7 @@ struct Row {
     madv_free: MadvFree,
     installs: Installs,
     rss_bytes_peak: u64,
+    khugepaged_settled: Option<Settled>,
     timeline: Vec<hksim_memory_sim::Sample>,
 }
 
@@ -99,6 +100,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             installs: row.installs.total,
             ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
+            settled: row.khugepaged_settled,
             is_front: is_front(index),
             timeline: row.timeline.iter().map(sample).collect(),
             designs: vec![words[index].join(" ")],
