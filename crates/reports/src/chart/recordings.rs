@@ -7,7 +7,7 @@ use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Cost, Installs, Panel, Progress, Sample, Series, grouped};
+use super::data::{Cost, Installs, Panel, Progress, Sample, Series, Settled, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -26,6 +26,7 @@ struct Row {
     installs: Installs,
     rss_bytes_peak: u64,
     memory_limit: Option<MemoryLimit>,
+    khugepaged_settled: Option<Settled>,
     timeline: Vec<hksim_memory_sim::Sample>,
 }
 
@@ -102,6 +103,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             installs: row.installs.total,
             ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
+            settled: row.khugepaged_settled,
             is_front: is_front(index),
             is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),
             timeline: row.timeline.iter().map(sample).collect(),

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use crate::error::{Context, Result};
 use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{
-    AtMost, FamilyTotal, Installs, MappedOutside, Outside, RegionPrediction, UnseenWrites, huge_bytes_peak_max,
-    hugetlb_shortage,
+    AtMost, FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RegionPrediction, UnseenWrites,
+    huge_bytes_peak_max, hugetlb_shortage,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
+use crate::khugepaged::Effects;
 use crate::memory_limit::{self, range};
 use crate::memory_prediction::family;
 use crate::recording::Recording;
@@ -36,6 +37,13 @@ struct Prediction {
     hugetlb_maps_failed: u64,
     #[serde(default)]
     hugetlb_bytes_failed: u64,
+    #[serde(default)]
+    lazy_free_bytes_end_max: u64,
+    #[serde(flatten)]
+    khugepaged: Effects,
+    /// Who asked for huge pages, if call sites were asked for.
+    #[serde(default)]
+    advisers: Vec<NamedAdviser>,
     regions: Vec<RegionPrediction>,
     traps_outside: BTreeMap<Outside, u64>,
     #[serde(default)]
@@ -72,14 +80,20 @@ pub fn sim(result: &Value) -> Result<String> {
         percent(huge_bytes, *rss_bytes_peak)
     );
     let shortage = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
+    let lazy_free = Some(prediction.lazy_free_bytes_end_max).filter(|&size| size > 0);
+    let lazy_free =
+        lazy_free.map(|size| format!("Of RSS at the end, at most {} are LazyFree (MADV_FREE).", bytes(size)));
     let notes = losses(prediction.recording.lost_events).into_iter().chain([words]).chain(shortage);
     let unseen = prediction.unseen_writes.as_ref();
     let limit = prediction.memory_limit.iter().flat_map(|limit| memory_limit::lines_with(limit, unseen));
     let notes = notes.chain(limit).chain(unseen.map(memory_limit::unseen));
+    let notes = notes.chain(lazy_free).chain(prediction.khugepaged.lines());
     let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
     let notes: String = notes.map(|note| paragraph(&note)).collect();
     let outside = outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded);
-    Ok(notes + &groups::tables(&prediction.regions).iter().chain(&outside).map(table).collect::<String>())
+    let advisers = groups::advisers_table(&prediction.advisers);
+    let groups = groups::tables(&prediction.regions);
+    Ok(notes + &groups.iter().chain(&advisers).chain(&outside).map(table).collect::<String>())
 }
 
 /// Many settings: which needs the fewest installs, which the least memory, the figures of all, and what each recording
@@ -107,15 +121,22 @@ fn best(panel: &Panel) -> String {
 }
 
 fn settings(panel: &Panel) -> Table {
-    let mut table = Table::new(["setting", "installs", "peak RSS", ""], &[0, 3]);
+    let has_settled = panel.series.iter().any(|series| series.settled.is_some());
+    let settled = |columns: [String; 2]| columns.into_iter().filter(move |_| has_settled);
+    let names = ["setting", "installs", "peak RSS"].map(str::to_string).into_iter();
+    let names = names.chain(settled(["settled RSS", "settled huge"].map(str::to_string))).chain([String::new()]);
+    let mut table = Table::new(names, &[0, if has_settled { 5 } else { 3 }]);
     for series in &panel.series {
         let front = match (series.is_killed, series.is_front) {
             (true, _) => "killed at the memory limit",
             (false, true) => "Pareto front",
             (false, false) => "",
         };
-        let figures = [count(series.installs), bytes(series.rss_bytes_peak), front.to_string()];
-        table.push([series.label.clone()].into_iter().chain(figures));
+        let figures = [series.label.clone(), count(series.installs), bytes(series.rss_bytes_peak)].into_iter();
+        let at_end = series
+            .settled
+            .map_or(["-", "-"].map(str::to_string), |settled| [bytes(settled.rss_bytes), count(settled.huge_pages)]);
+        table.push(figures.chain(settled(at_end)).chain([front.to_string()]));
     }
     table
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{self, designs, escaped, figure, paragraph};
-use super::{Input, about, budget, measured, memory};
+use super::{Input, about, budget, inspect, measured, memory};
 use crate::chart::{Figure, Medium, Subject};
 use crate::memory_limit;
 use hksim_explore::flags::row::Inputs;
@@ -40,12 +40,14 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
         Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
         Kind::TimeValidate => measured::times(result).with_context(|| name.clone())?,
+        Kind::Inspect => inspect::body(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
     let is_measured =
         matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate);
     let again = match &input.command {
+        _ if kind == Kind::Inspect => "Read from a running process, which cannot be repeated.".to_string(),
         _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
         Some(command) => format!("Repeat the result: <code>{}</code>", escaped(command)),
         None => "This result does not state the arguments that made it; make it again with this hksim.".to_string(),
@@ -92,7 +94,8 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
         | Kind::MemorySim
         | Kind::MemorySweep
         | Kind::MemoryValidate
-        | Kind::TimeValidate => Vec::new(),
+        | Kind::TimeValidate
+        | Kind::Inspect => Vec::new(),
     }
 }
 
