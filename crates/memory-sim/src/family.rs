@@ -1,5 +1,5 @@
 //! The recordings that are simulated together. Forked processes share pages, so the cost of one process depends on its
-//! relatives.
+//! relatives. Which pages processes shared before a recording began is taken from their addresses.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ struct Member {
 /// Which member a fork creates: by the parent's number and the child's process id.
 pub(crate) type Children = HashMap<(usize, u32), usize>;
 
-/// A recording with those of its relatives by fork. Member 0 is the recording that was asked for.
+/// A recording with those of its relatives. Member 0 is the recording that was asked for.
 pub struct Family {
     members: Vec<Member>,
     children: Children,
@@ -70,8 +70,9 @@ impl Family {
         &self.moments
     }
 
-    /// Opens a recording, and its relatives by fork in the same run: files in its directory, in its directory of
-    /// children (`app.hkm.processes`), or in the parent directory.
+    /// Opens a recording, and its relatives in the same run: files in its directory, in its directory of children
+    /// (`app.hkm.processes`), or in the parent directory. Relatives are those by fork, and if the recording began in the
+    /// middle of a running program, all of the program's processes that were there.
     ///
     /// # Errors
     /// A file is damaged, or the recording of a parent is missing.
@@ -95,10 +96,9 @@ impl Family {
             }
         }
         // Add relatives until none is left.
-        while let Some(found) = others.iter().position(|other| {
-            members.iter().any(|member| is_child(other.header(), member.reader.header()))
-                || members.iter().any(|member| is_child(member.reader.header(), other.header()))
-        }) {
+        let is_relative =
+            |other: &Reader, members: &[Member]| members.iter().any(|it| are_related(other.header(), it.reader.header()));
+        while let Some(found) = others.iter().position(|other| is_relative(other, &members)) {
             members.push(Member::new(others.swap_remove(found)));
         }
         let (children, sites, moments) = (HashMap::new(), SiteTable::default(), Arc::default());
@@ -259,6 +259,12 @@ impl Member {
 /// Whether `child` was forked by `parent`.
 fn is_child(child: &Header, parent: &Header) -> bool {
     child.beginning == Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image }
+}
+
+/// Whether one forked the other, or both were there when the recording of a running program began.
+fn are_related(one: &Header, other: &Header) -> bool {
+    let were_there = one.beginning.is_attached() && other.beginning.is_attached();
+    were_there || is_child(one, other) || is_child(other, one)
 }
 
 /// Recordings that may belong to the same run.

@@ -188,7 +188,7 @@ fn interleave(parts: Vec<Vec<Prediction>>) -> Vec<Prediction> {
 
 /// What a world must know about its members before their first step.
 struct Outline {
-    /// Whether each member begins empty, by exec.
+    /// Whether each member begins empty: by exec, or in the middle, before what it has is told.
     begins_empty: Vec<bool>,
     children: Children,
     /// Whether the recording that was asked for has call sites.
@@ -210,11 +210,14 @@ impl Outline {
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let spaces = outline
-            .begins_empty
-            .iter()
-            .map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
-        let mut spaces: Vec<Option<Space>> = spaces.collect();
+        let random = outline.addresses_random;
+        let mut spaces: Vec<Option<Space>> = Vec::new();
+        for &is_empty in &outline.begins_empty {
+            let relative = spaces.iter().flatten().next();
+            let new = || relative.map_or_else(|| Space::new(setting, random), |it| Space::beside(it, setting, random));
+            let space = is_empty.then(new);
+            spaces.push(space);
+        }
         let own = spaces[0].take().map(|space| space.with_moments(Arc::clone(&outline.moments)));
         spaces[0] = own;
         Self {

@@ -49,8 +49,9 @@ impl Row {
     }
 }
 
-const KERNEL_FLAGS: [&str; 6] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none"];
-const FLAGS: [&str; 10] = [
+const KERNEL_FLAGS: [&str; 8] =
+    ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "pages-to-scan", "scan-sleep-millisecs"];
+const FLAGS: [&str; 12] = [
     "allocator",
     "kernel",
     "thp",
@@ -58,6 +59,8 @@ const FLAGS: [&str; 10] = [
     "zero-page",
     "khugepaged",
     "max-ptes-none",
+    "pages-to-scan",
+    "scan-sleep-millisecs",
     "advise",
     "thp-prctl",
     "madv-free",
