@@ -186,6 +186,18 @@ impl Kernel {
     pub fn new(config: KernelConfig) -> Self {
         let memory =
             SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages), Group::new(config.memory_limit_bytes));
+        Self::in_memory(config, memory)
+    }
+
+    /// An empty address space of a process that is already related to this one, and is going to be known
+    /// ([`Kernel::know_pages`]): both are in one control group, and pages that each shares with others are the same if they
+    /// are at the same address.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::in_memory(self.config.clone(), self.memory.clone())
+    }
+
+    fn in_memory(config: KernelConfig, memory: SharedMemory) -> Self {
         Self {
             space: memory.new_space(),
             memory,

@@ -367,7 +367,14 @@ impl RecordingLabel {
         let unseen = "; huge pages were on, so touches inside a huge page were not seen: figures for settings with fewer \
                       huge pages are too small (`record --memory -p PID --no-huge-pages` switches them off for the \
                       process)";
-        Some(start + if self.has_unseen_touches() { unseen } else { "" })
+        let lazy = match self.beginning {
+            Beginning::Attached { lazy_unknown_bytes, .. } if lazy_unknown_bytes > 0 => format!(
+                "; of {} it is unknown whether MADV_FREE had given them up, so a memory limit may reclaim as much more or less",
+                bytes(lazy_unknown_bytes)
+            ),
+            _ => String::new(),
+        };
+        Some(start + if self.has_unseen_touches() { unseen } else { "" } + &lazy)
     }
 
     /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself, or because the
@@ -406,6 +413,8 @@ impl MemoryRow {
             "defrag": setting.kernel.defrag,
             "khugepaged": setting.kernel.khugepaged.work.word(),
             "max_ptes_none": setting.kernel.khugepaged.max_ptes_none,
+            "pages_to_scan": setting.kernel.khugepaged.pages_to_scan,
+            "scan_sleep_ms": setting.kernel.khugepaged.scan_sleep_ms,
             "advise": setting.advise.word(),
             "thp_prctl": setting.thp_prctl.word(),
             "madv_free": setting.madv_free.word(),

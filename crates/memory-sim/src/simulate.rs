@@ -201,7 +201,7 @@ fn interleave(parts: Vec<Vec<Prediction>>) -> Vec<Prediction> {
 
 /// What a world must know about its members before their first step.
 struct Outline {
-    /// Whether each member begins empty, by exec.
+    /// Whether each member begins empty: by exec, or in the middle, before what it has is told.
     begins_empty: Vec<bool>,
     children: Children,
     /// Whether the recording that was asked for has call sites.
@@ -224,11 +224,17 @@ impl Outline {
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let spaces = outline
-            .begins_empty
-            .iter()
-            .map(|&is_empty| is_empty.then(|| Space::new(setting, outline.after_free, outline.addresses_random)));
-        let mut spaces: Vec<Option<Space>> = spaces.collect();
+        let (after_free, random) = (outline.after_free, outline.addresses_random);
+        let mut spaces: Vec<Option<Space>> = Vec::new();
+        for &is_empty in &outline.begins_empty {
+            let relative = spaces.iter().flatten().next();
+            let new = || match relative {
+                Some(relative) => Space::beside(relative, setting, after_free, random),
+                None => Space::new(setting, after_free, random),
+            };
+            let space = is_empty.then(new);
+            spaces.push(space);
+        }
         let own = spaces[0].take().map(|space| space.with_moments(Arc::clone(&outline.moments)));
         spaces[0] = own;
         Self {

@@ -38,7 +38,12 @@ pub fn text(row: &MemoryRow, columns: Option<usize>) -> String {
     lines.extend(row.prediction.family.map(family));
     lines.extend(stack(row));
     lines.push(outside(&row.traps_outside));
-    let outside = outside_table(&row.traps_outside, &row.mapped_outside, row.recording.traps_recorded);
+    let outside = outside_table(
+        &row.traps_outside,
+        &row.mapped_outside,
+        row.recording.traps_recorded,
+        row.prediction.rss_bytes_peak,
+    );
     lines.extend(outside.into_iter().flat_map(|table| [String::new()].into_iter().chain(table.fitted(columns))));
     joined(&lines)
 }
@@ -159,6 +164,12 @@ fn over_time(timeline: &[Sample]) -> Option<Table> {
     };
     push("RSS", |sample| bytes(sample.rss_bytes));
     push("huge pages", |sample| count(sample.huge_pages));
+    if last.khugepaged.is_some() {
+        push("RSS, khugepaged, at most", |sample| {
+            sample.khugepaged.map_or("-".into(), |most| bytes(most.rss_bytes_max))
+        });
+        push("huge pages, at most", |sample| sample.khugepaged.map_or("-".into(), |most| count(most.huge_pages_max)));
+    }
     (timeline.len() > 2).then_some(table)
 }
 

@@ -34,7 +34,7 @@ impl Column {
 }
 
 /// All columns that a table may have, besides those of varied flags.
-pub const COLUMNS: [&str; 19] = [
+pub const COLUMNS: [&str; 21] = [
     FRONT,
     "allocator",
     "advise",
@@ -53,6 +53,8 @@ pub const COLUMNS: [&str; 19] = [
     SETTLED[1],
     LIMIT[0],
     LIMIT[1],
+    BOUND[0],
+    BOUND[1],
     SYSTEM_TIME,
 ];
 /// Its first columns tell the rows apart; then come the figures that every row has.
@@ -62,6 +64,8 @@ const SYSTEM_TIME: &str = "system time";
 const SETTLED: [&str; 2] = ["settled RSS", "settled huge"];
 /// What becomes of the process, if a setting has a memory limit.
 const LIMIT: [&str; 2] = ["outcome", "least limit"];
+/// The most that khugepaged can leave at the end, if a setting asks for it.
+const BOUND: [&str; 2] = ["bound RSS", "bound huge"];
 
 /// The flags that may vary.
 pub fn flags() -> impl Iterator<Item = &'static str> {
@@ -78,12 +82,12 @@ pub fn rows_table(
     let pairs = || rows.iter().zip(settings.iter().cycle());
     let columns = columns(rows, settings, named);
     let has_time = named.names(SYSTEM_TIME) || rows.iter().any(|row| row.system_time.is_some());
-    let has_settled = named.names(SETTLED[0])
-        || named.names(SETTLED[1])
-        || rows.iter().any(|row| row.prediction.khugepaged_settled.is_some());
-    let has_limit =
-        named.names(LIMIT[0]) || named.names(LIMIT[1]) || rows.iter().any(|row| row.prediction.memory_limit.is_some());
-    let ends = SETTLED.into_iter().filter(|_| has_settled).chain(LIMIT.into_iter().filter(|_| has_limit));
+    let is_named = |names: [&str; 2]| names.iter().any(|name| named.names(name));
+    let has_settled = is_named(SETTLED) || rows.iter().any(|row| row.prediction.khugepaged_settled.is_some());
+    let has_bound = is_named(BOUND) || rows.iter().any(|row| row.prediction.khugepaged_at_end.is_some());
+    let has_limit = is_named(LIMIT) || rows.iter().any(|row| row.prediction.memory_limit.is_some());
+    let has = [has_settled, has_limit, has_bound];
+    let ends = [SETTLED, LIMIT, BOUND].into_iter().zip(has).filter(|(_, has)| *has).flat_map(|(names, _)| names);
     let figures = COLUMNS[FIGURES].iter().copied().chain(ends).chain(has_time.then_some(SYSTEM_TIME));
     let names = columns.iter().map(|column| column.name.clone());
     let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
@@ -103,22 +107,17 @@ pub fn rows_table(
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
         ];
-        let settled = prediction.khugepaged_settled;
-        let settled = [
-            settled.map_or("-".to_string(), |settled| bytes(settled.rss_bytes)),
-            settled.map_or("-".to_string(), |settled| count(settled.huge_pages)),
-        ];
-        let settled = settled.into_iter().filter(|_| has_settled);
-        let limit = memory_limit::cells(prediction).into_iter().filter(|_| has_limit);
+        let settled = prediction.khugepaged_settled.map(|settled| (settled.rss_bytes, settled.huge_pages));
+        let bound = prediction.khugepaged_at_end.map(|most| (most.rss_bytes_max, most.huge_pages_max));
+        let memory = |memory: Option<(u64, u64)>| match memory {
+            Some((rss_bytes, huge_pages)) => [bytes(rss_bytes), count(huge_pages)],
+            None => ["-".to_string(), "-".to_string()],
+        };
+        let ends = [memory(settled), memory_limit::cells(prediction), memory(bound)];
+        let ends = ends.into_iter().zip(has).filter(|(_, has)| *has).flat_map(|(cells, _)| cells);
         let time = row.system_time.as_ref().map(SystemTime::cell);
         let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
-        let cells = columns
-            .iter()
-            .map(|column| (column.cell)(row, named))
-            .chain(figures)
-            .chain(settled)
-            .chain(limit)
-            .chain(time);
+        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(ends).chain(time);
         table.push([mark].into_iter().chain(cells));
     }
     table

@@ -52,8 +52,18 @@ impl Row {
     }
 }
 
-const KERNEL_FLAGS: [&str; 7] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "memory-limit"];
-const FLAGS: [&str; 11] = [
+const KERNEL_FLAGS: [&str; 9] = [
+    "kernel",
+    "thp",
+    "mthp",
+    "zero-page",
+    "khugepaged",
+    "max-ptes-none",
+    "memory-limit",
+    "pages-to-scan",
+    "scan-sleep-millisecs",
+];
+const FLAGS: [&str; 13] = [
     "allocator",
     "kernel",
     "thp",
@@ -62,6 +72,8 @@ const FLAGS: [&str; 11] = [
     "khugepaged",
     "max-ptes-none",
     "memory-limit",
+    "pages-to-scan",
+    "scan-sleep-millisecs",
     "advise",
     "thp-prctl",
     "madv-free",

@@ -90,7 +90,8 @@ pub fn sim(result: &Value) -> Result<String> {
     let notes = notes.chain(lazy_free).chain(prediction.khugepaged.lines());
     let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
     let notes: String = notes.map(|note| paragraph(&note)).collect();
-    let outside = outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded);
+    let outside =
+        outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded, *rss_bytes_peak);
     let advisers = groups::advisers_table(&prediction.advisers);
     let groups = groups::tables(&prediction.regions);
     Ok(notes + &groups.iter().chain(&advisers).chain(&outside).map(table).collect::<String>())

@@ -91,7 +91,7 @@ macro_rules! time_of {
 }
 
 /// All columns.
-pub(super) fn columns<P: Described>() -> [Column<P>; 27] {
+pub(super) fn columns<P: Described>() -> [Column<P>; 29] {
     [
         time_of!("ns/call", Lowest, ns_per_call.median),
         time_of!("ns instr", None, parts_ns_per_call.instructions),
@@ -124,6 +124,16 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 27] {
             "settled huge",
             |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
             |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
+        ),
+        kind(
+            "bound RSS",
+            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.rss_bytes_max as f64),
+            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| bytes(most.rss_bytes_max)),
+        ),
+        kind(
+            "bound huge",
+            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.huge_pages_max as f64),
+            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| count(most.huge_pages_max)),
         ),
         kind(
             "unasked",
