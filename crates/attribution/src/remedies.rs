@@ -5,7 +5,6 @@ use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::knobs::{Knob, NUMBER, knobs};
 use hksim_explore::runs::{Listener, setup};
-use hksim_linux_probe::sysfs::{THP, choice};
 use hksim_policy::Policy;
 use hksim_policy::flags::Flag;
 use hksim_replay::library::{Library, c_library, library};
@@ -15,6 +14,7 @@ use hksim_sim::{SimConfig, sweep};
 use crate::breakdown::CauseKey;
 use crate::error::AttributionError;
 use crate::explained::{Explained, explain};
+use crate::modes::{here, huge_pages};
 
 /// Most settings of a library that are tried.
 const SETTINGS_MAX: usize = 12;
@@ -84,6 +84,8 @@ pub struct Question<'a> {
     pub trace: &'a Trace,
     /// The replay on the library.
     pub spec: &'a ReplaySpec,
+    /// Its huge pages.
+    pub huge: HugePages,
     /// The kernel and the touches of simulations.
     pub config: &'a RunConfig,
     /// Is told what is simulated.
@@ -109,21 +111,14 @@ impl Question<'_> {
         for variables in self.settings(before, &mut trials.skipped) {
             let on = with_variables(&self.spec.on, &variables);
             let spec = ReplaySpec { on, ..self.spec.clone() };
-            self.replay(Remedy::Setting(variables), &spec, HugePages::AsTheyAre, (before, causes), &mut trials)?;
+            self.replay(Remedy::Setting(variables), &spec, self.huge, (before, causes), &mut trials)?;
         }
-        match choice(&format!("{THP}/enabled")).as_deref() {
-            Some("madvise") => {
-                let (remedy, huge) = (Remedy::HugePages("always"), HugePages::Advised);
-                self.replay(remedy, self.spec, huge, (before, causes), &mut trials)?;
-            }
-            Some("always") => {
-                let (remedy, huge) = (Remedy::HugePages("never"), HugePages::Disabled);
-                self.replay(remedy, self.spec, huge, (before, causes), &mut trials)?;
-            }
-            mode => {
-                let mode = mode.unwrap_or("not supported");
-                trials.skipped.push(Skipped::new("remedies by huge pages", format!("the kernel's THP mode is {mode}")));
-            }
+        let is_always = self.huge == HugePages::Advised
+            || self.huge == HugePages::AsTheyAre && here().is_some_and(|here| here == "always");
+        let mode = if is_always { "never" } else { "always" };
+        match huge_pages(mode) {
+            Ok(huge) => self.replay(Remedy::HugePages(mode), self.spec, huge, (before, causes), &mut trials)?,
+            Err(why) => trials.skipped.push(Skipped::new("remedies by huge pages", why)),
         }
         trials.tried.extend(self.design(before)?);
         Ok(trials)
@@ -170,15 +165,16 @@ impl Question<'_> {
             skipped.push(Skipped::new("remedies by settings", reason));
             return Vec::new();
         };
-        let request_bytes_max = before.breakdown.causes.values().filter_map(|counts| counts.request_bytes_max).max();
+        let need = Need::of(before);
         let holds = |knob: &Knob| knob.allocator == known.allocator && knob.holds_for(&known.version);
         let mut settings: Vec<Vec<(String, String)>> = Vec::new();
         for knob in knobs().filter(holds) {
-            let Some(setting) = filled(&knob, request_bytes_max.unwrap_or(0)) else { continue };
-            let pairs = setting.split(' ').filter_map(|pair| pair.split_once('='));
-            let variables = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
-            if settings.len() < SETTINGS_MAX && !settings.contains(&variables) {
-                settings.push(variables);
+            for setting in filled(&knob, need) {
+                let pairs = setting.split(' ').filter_map(|pair| pair.split_once('='));
+                let variables = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+                if settings.len() < SETTINGS_MAX && !settings.contains(&variables) {
+                    settings.push(variables);
+                }
             }
         }
         settings
@@ -226,26 +222,43 @@ fn design(flags: &[(&str, &str)]) -> Option<(String, Policy)> {
     Some((words.join(" "), policy))
 }
 
-/// The text of a setting, with a number that suits a trace; `None` if it is not to be tried: it is the default, needs
-/// something that the user must fill in, or memory of a pool.
-fn filled(knob: &Knob, request_bytes_max: u64) -> Option<String> {
+/// What a trace needs at most.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// Bytes of the largest request.
+    request_bytes: u64,
+    /// Resident bytes.
+    rss_bytes: u64,
+}
+
+impl Need {
+    fn of(before: &Explained) -> Need {
+        let requests = before.breakdown.causes.values().filter_map(|counts| counts.request_bytes_max);
+        Need { request_bytes: requests.max().unwrap_or(0), rss_bytes: before.totals.rss_bytes_peak }
+    }
+}
+
+/// The texts of a setting, with numbers that suit a trace; none if it is not to be tried: it is the default, needs something
+/// that the user must fill in, or memory of a pool.
+fn filled(knob: &Knob, need: Need) -> Vec<String> {
     let needs_more = knob.setting.contains("FILE") || knob.setting.contains("LIMIT") || knob.value == "hugetlb";
     if needs_more || knob.effect.starts_with("the default") || knob.flag == Some("prewarm") {
-        return None;
+        return Vec::new();
     }
     if !knob.setting.contains(NUMBER) {
-        return Some(knob.setting.to_string());
+        return vec![knob.setting.to_string()];
     }
-    let number = match knob.flag? {
-        "purge-delay" => 10_000,
-        "front-cache" => 64,
-        // Above every block of the trace.
-        "huge-cache" => (request_bytes_max + 1).next_power_of_two().max(1 << 20),
-        _ => return None,
+    let above = |bytes: u64| (bytes + 1).next_power_of_two().max(1 << 20);
+    let numbers = match knob.flag {
+        Some("purge-delay") => vec![10_000],
+        Some("front-cache") => vec![64],
+        // Above every block of the trace, and above all of them together.
+        Some("huge-cache") => vec![above(need.request_bytes), above(need.rss_bytes.max(need.request_bytes))],
+        _ => Vec::new(),
     };
     let most = knob.value.strip_prefix("{<=").and_then(|rest| rest.strip_suffix('}')).map(str::parse::<u64>);
-    let number = most.and_then(Result::ok).map_or(number, |most| number.min(most));
-    Some(knob.setting.replace(NUMBER, &number.to_string()))
+    let most = most.and_then(Result::ok).unwrap_or(u64::MAX);
+    numbers.into_iter().map(|number| knob.setting.replace(NUMBER, &number.min(most).to_string())).collect()
 }
 
 /// The target with more variables. A variable with a list of settings gets them all.

@@ -52,7 +52,7 @@ pub struct Args {
     /// (jemalloc:dirty_decay_ms=0)
     ///
     /// Names are glibc, mimalloc, jemalloc, gperftools and tbbmalloc. Without this flag, a simulation is explained.
-    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at", "profile"])]
+    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "fork_at", "profile"])]
     on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
