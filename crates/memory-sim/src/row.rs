@@ -433,9 +433,6 @@ impl MemoryRow {
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
             "lazy_free_bytes_end_max": prediction.lazy_free_bytes_end_max,
-            "traps_max": prediction.at_most().traps,
-            "rss_bytes_peak_max": prediction.at_most().rss_bytes_peak,
-            "rss_bytes_end_max": prediction.at_most().rss_bytes_end,
             "hugetlb_bytes_peak": prediction.hugetlb_bytes_peak,
             "hugetlb_maps_failed": prediction.hugetlb_maps_failed,
             "huge_pages_peak": prediction.huge_pages_peak,
@@ -449,10 +446,11 @@ impl MemoryRow {
         [row, self.csv_ends()].into_iter().filter_map(object).flatten().collect()
     }
 
-    /// The columns about khugepaged's work and a memory limit.
+    /// The columns about khugepaged's work, a memory limit, and ranges.
     fn csv_ends(&self) -> Value {
         let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, unseen_writes, .. } =
             &self.prediction;
+        let most = self.prediction.at_most();
         let least_limit_bytes_min = unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min);
         let limit = memory_limit.as_ref();
         json!({
@@ -460,6 +458,9 @@ impl MemoryRow {
             "huge_pages_settled": khugepaged_settled.map(|settled| settled.huge_pages),
             "rss_bytes_end_khugepaged_max": khugepaged_at_end.map(|most| most.rss_bytes_max),
             "huge_pages_end_khugepaged_max": khugepaged_at_end.map(|most| most.huge_pages_max),
+            "traps_max": most.traps,
+            "rss_bytes_peak_max": most.rss_bytes_peak,
+            "rss_bytes_end_max": most.rss_bytes_end,
             "memory_limit_bytes": setting.kernel.memory_limit_bytes,
             "least_limit_bytes": limit.and_then(|limit| limit.least_limit_bytes),
             "least_limit_bytes_min": limit.and_then(|limit| least_limit_bytes_min.or(limit.least_limit_bytes)),

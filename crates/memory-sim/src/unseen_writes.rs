@@ -34,7 +34,8 @@ pub struct UnseenWrites {
     /// are those if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<AtMost>,
-    /// With a memory limit: the least limit that the program survives if none of these pages was written again.
+    /// With a memory limit: the least limit that the program survives if none of these pages was written again; in a fork
+    /// family also, if the kernel took them at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_limit_bytes_min: Option<u64>,
     /// If the program is killed in any case: the last event in which that can be.
@@ -129,20 +130,40 @@ pub(crate) fn complete(path: &Path, settings: &[Setting], predictions: &mut [Pre
         return Ok(());
     }
     let chosen: Vec<Setting> = unsure.iter().map(|&index| settings[index].clone()).collect();
-    let written = simulate_with(Family::open(path)?, &chosen, Detail::Figures, AfterFree::WritesAll)?.predictions;
+    let family = Family::open(path)?;
+    let has_relatives = family.members() > 1;
+    let written = simulate_with(family, &chosen, Detail::Figures, AfterFree::WritesAll)?;
+    let has_relatives = has_relatives || written.children_missing > 0;
+    let reclaimed = if has_relatives { reclaimed_at_once(path, &chosen)? } else { vec![None; chosen.len()] };
     let least = least_limits(path, &chosen, AfterFree::WritesAll)?;
-    for ((index, mut written), least) in unsure.into_iter().zip(written).zip(least) {
+    for (((index, mut written), least), reclaimed) in
+        unsure.into_iter().zip(written.predictions).zip(least).zip(reclaimed)
+    {
         written.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
-        widen(&mut predictions[index], &written);
+        widen(&mut predictions[index], reclaimed, &written);
     }
     Ok(())
 }
 
-/// Makes a prediction without writes one for any writes, given the one with all of them.
-fn widen(none: &mut Prediction, all: &Prediction) {
+/// The limits if the kernel took all pages at once that `MADV_FREE` marked. The model does not reclaim pages that relatives
+/// share, as the kernel does: this is the least that a family can need.
+fn reclaimed_at_once(path: &Path, settings: &[Setting]) -> Result<Vec<Option<MemoryLimit>>, FamilyError> {
+    let dropping = |setting: &Setting| Setting { madv_free: MadvFree::DontNeed, ..setting.clone() };
+    let settings: Vec<Setting> = settings.iter().map(dropping).collect();
+    let simulated = simulate_with(Family::open(path)?, &settings, Detail::Figures, AfterFree::NoWrite)?;
+    let least = least_limits(path, &settings, AfterFree::NoWrite)?;
+    let limit = |(prediction, least_limit_bytes): (Prediction, _)| {
+        prediction.memory_limit.map(|limit| MemoryLimit { least_limit_bytes, ..limit })
+    };
+    Ok(simulated.predictions.into_iter().zip(least).map(limit).collect())
+}
+
+/// Makes a prediction without writes one for any writes, given the one with all of them; `reclaimed`: its limit, if memory can
+/// be reclaimed that the model does not reclaim.
+fn widen(none: &mut Prediction, reclaimed: Option<MemoryLimit>, all: &Prediction) {
     let most = AtMost::of(all);
     let at_most = (none.setting.madv_free == MadvFree::DontNeed && AtMost::of(none) != most).then_some(most);
-    let limits = none.memory_limit.clone().zip(all.memory_limit.clone());
+    let limits = reclaimed.or_else(|| none.memory_limit.clone()).zip(all.memory_limit.clone());
     let is_alike = |(none, all): &(MemoryLimit, MemoryLimit)| verdict(none) == verdict(all);
     let limits = limits.filter(|limits| !is_alike(limits));
     if at_most.is_none() && limits.is_none() {

@@ -1,6 +1,7 @@
 // Writes memory, gives it up, and writes a part of it again: memory_limits.rs knows what is right. Prints the page faults
 // of this, and the anonymous memory at the end.
-// Arguments: free or dontneed; MiB written, written again, and written elsewhere after it; "stop" to stop first.
+// Arguments: free, dontneed, or free-fork (a child does what follows); MiB written, written again, and written elsewhere
+// after it; "stop" to stop first.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static char *mapped(size_t bytes) {
     return mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -35,7 +38,7 @@ static long anonymous_bytes(void) {
 
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
-    int advice = strcmp(argv[1], "free") ? MADV_DONTNEED : MADV_FREE;
+    int advice = strncmp(argv[1], "free", 4) ? MADV_DONTNEED : MADV_FREE;
     size_t sizes[3];
     for (int part = 0; part < 3; part++) sizes[part] = strtoul(argv[2 + part], 0, 10) << 20;
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
@@ -44,6 +47,12 @@ int main(int argc, char **argv) {
     char *at = mapped(sizes[0]);
     fill(at, sizes[0]);
     madvise(at, sizes[0], advice);
+    if (!strcmp(argv[1], "free-fork") && fork()) {
+        int status = 0;
+        wait(&status);
+        if (WIFSIGNALED(status)) raise(WTERMSIG(status));
+        return 0;
+    }
     fill(at, sizes[1]);
     char *elsewhere = mapped(sizes[2]);
     fill(elsewhere, sizes[2]);
