@@ -170,8 +170,13 @@ pub(crate) fn run_observed(
 }
 
 pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
-    let Some(signal) = status.signal() else {
-        return ReplayError::NoResult { run: name(run), code: status.code().unwrap_or(-1) };
+    died_in(name(run), status.code(), status.signal())
+}
+
+/// Why a child that ended with this exit code, or by this signal, has sent nothing.
+pub(crate) fn died_in(run: &'static str, code: Option<i32>, signal: Option<i32>) -> ReplayError {
+    let Some(signal) = signal else {
+        return ReplayError::NoResult { run, code: code.unwrap_or(-1) };
     };
     let hint = match signal {
         libc::SIGKILL => ": killed from outside, or out of memory",
@@ -180,7 +185,7 @@ pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
         libc::SIGSYS => ": the allocator makes a mapping call with signals blocked, which cannot be intercepted",
         _ => "",
     };
-    ReplayError::Signal { run: name(run), signal, hint }
+    ReplayError::Signal { run, signal, hint }
 }
 
 pub(crate) fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {

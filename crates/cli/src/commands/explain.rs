@@ -88,6 +88,9 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref(), args.profile.path()])?;
     args.stacks.check()?;
     let config = args.policy.config()?;
+    if config.memory_limit_bytes.is_some() {
+        bail!("--memory-limit: explain says what installs are for, not who survives; leave it out, or use `hksim sim`");
+    }
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
         (None, Some(path)) => path,

@@ -25,6 +25,19 @@ pub enum LookupError {
     /// A setting is not `KEY=VALUE`.
     #[error("`{0}` is not a setting; write NAME:KEY=VALUE, several joined by +")]
     Setting(String),
+    /// A setting has several values, where one allocator is meant.
+    #[error("`{0}` has several values, and so stands for several allocators; give one value")]
+    Several(String),
+    /// The allocator does not read this setting.
+    #[error(
+        "`{key}` is no setting of {file}, which would ignore it (docs/reference/allocator-settings.md has those that were tried)"
+    )]
+    NoSetting {
+        /// The setting.
+        key: String,
+        /// The file that would read it.
+        file: String,
+    },
     /// A range of a setting has no values.
     #[error("{range}: {why}")]
     Range {
@@ -105,7 +118,13 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     }
     let meant = meaning(name).unwrap_or(name);
     match KNOWN.iter().find(|known| known.name == meant) {
-        Some(known) => Ok(installed(known, &folders(), &known.settings.variables(settings)?)),
+        Some(known) => {
+            let found = installed(known, &folders(), &known.settings.variables(settings)?);
+            if let Found::Here(Target::Malloc { preload: Some(path), .. }) = &found {
+                reads_all(known.settings, path, settings)?;
+            }
+            Ok(found)
+        }
         None => by_path(name, settings),
     }
 }
@@ -122,7 +141,17 @@ pub fn settings_of(name: &str, variables: &str) -> Option<String> {
 
 fn glibc(settings: &str) -> Result<Found, LookupError> {
     let variables = Settings::Tunables.variables(settings)?;
+    if let Some(loader) = library::loader() {
+        reads_all(Settings::Tunables, &loader, settings)?;
+    }
     Ok(Found::Here(Target::Malloc { preload: None, variables }))
+}
+
+fn reads_all(read: Settings, file: &Path, settings: &str) -> Result<(), LookupError> {
+    match read.unknown_to(file, settings) {
+        Some(key) => Err(LookupError::NoSetting { key, file: file.display().to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// The same word, with the path of a library relative to this folder.
@@ -160,7 +189,13 @@ fn variables(file: &Path, settings: &str) -> Result<Vec<(String, String)>, Looku
         known.is_some() && !key.contains(|letter: char| letter.is_ascii_uppercase())
     };
     let (own, others): (Vec<&str>, Vec<&str>) = settings.split('+').partition(is_own);
-    let own = known.map_or(Ok(Vec::new()), |known| known.settings.variables(&own.join("+")))?;
+    let own = match known {
+        Some(known) => {
+            reads_all(known.settings, file, &own.join("+"))?;
+            known.settings.variables(&own.join("+"))?
+        }
+        None => Vec::new(),
+    };
     Ok([own, Settings::Variables("").variables(&others.join("+"))?].concat())
 }
 
