@@ -62,9 +62,9 @@ impl PmdRange {
         let present = || entries.iter().filter(|entry| entry.is_present());
         let shared = present().filter(|entry| !entry.is_exclusive()).count() as u64;
         self.shared_pages = shared.saturating_sub(self.zero_pages);
-        let is_given_up = |frame: u64| flags.is_some_and(|flags| flags.is_lazily_freed(frame).unwrap_or(false));
-        let frames = present().filter_map(|entry| entry.frame_number());
-        self.lazily_freed_pages = frames.filter(|&frame| is_given_up(frame)).count() as u64;
+        let frames: Vec<u64> = present().filter_map(|entry| entry.frame_number()).collect();
+        let given_up = flags.and_then(|flags| flags.lazily_freed(&frames).ok()).unwrap_or_default();
+        self.lazily_freed_pages = given_up.iter().filter(|&&is_given_up| is_given_up).count() as u64;
     }
 
     fn add(&mut self, state: PageState, pages: u64) {

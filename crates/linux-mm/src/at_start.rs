@@ -42,13 +42,14 @@ pub struct KnownTraits {
 pub enum KnownPages {
     /// Small pages of this process.
     Small,
-    /// Small pages that a process outside the model maps, too, until the end: a write copies them.
+    /// Small pages that another process maps, too: a write copies them. That process is one that is known to have shared
+    /// pages at the same addresses ([`Kernel::beside`]); otherwise one outside the model, which has them until the end.
     SmallShared,
     /// Small pages, given up with `MADV_FREE`.
     SmallLazy,
     /// Huge pages of this process, or pages of the hugetlb pool.
     Huge,
-    /// Huge pages that a process outside the model maps, too, until the end.
+    /// Huge pages that another process maps, too.
     HugeShared,
     /// Huge pages, given up with `MADV_FREE`.
     HugeLazy,
@@ -167,9 +168,13 @@ impl Kernel {
                 self.note_lazily_freed(pmd * PMD_PAGES);
             }
             KnownPages::HugeShared => {
-                let spaces = [self.space, self.memory.new_space()];
+                let (has_others, stand_in, len) =
+                    (self.memory.has_others(), self.memory.new_space(), PMD_PAGES as usize);
                 let mut memory = self.memory.get();
-                huge.folio = Some(memory.folios.add_whole(spaces, PMD_PAGES as usize, true, false));
+                huge.folio = Some(match has_others {
+                    true => memory.folios.share_known(pmd, self.space, stand_in, len),
+                    false => memory.folios.add_whole([self.space, stand_in], len, true, false),
+                });
                 huge.protected = true;
             }
             _ => {}
@@ -192,10 +197,65 @@ impl Kernel {
             KnownPages::SmallShared => {
                 let mut pte = Pte::base(true, true, false);
                 pte.set_protected(true);
-                let frame = self.memory.get().frames.share(None);
+                let has_others = self.memory.has_others();
+                let mut memory = self.memory.get();
+                let frame = if has_others { memory.frames.share_known(page) } else { memory.frames.share(None) };
+                drop(memory);
                 self.tables.set_numbered(page, pte, frame);
             }
             _ => self.tables.set_pte(page, Pte::base(true, true, false)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Content, KernelConfig, PAGE_BYTES};
+
+    const WRITE: Access = Access::Write(Content::NonZero);
+
+    /// Processes that were there, each with 100 small pages and a huge page that the others have, too.
+    fn relatives(number: usize) -> Vec<Kernel> {
+        let config = KernelConfig { memory_limit_bytes: Some(1 << 30), ..KernelConfig::default() };
+        let mut all = vec![Kernel::new(config)];
+        all.extend((1..number).map(|_| all[0].beside()).collect::<Vec<_>>());
+        for kernel in &mut all {
+            let traits = KnownTraits { huge_page: true, accounted: true, ..KnownTraits::default() };
+            kernel.know_mapping(0..2 * PMD_PAGES, MapFlags::READ_WRITE, traits).unwrap();
+            kernel.know_pages(0..100, KnownPages::SmallShared);
+            kernel.know_pages(PMD_PAGES..2 * PMD_PAGES, KnownPages::HugeShared);
+        }
+        all
+    }
+
+    fn charged(kernel: &Kernel) -> u64 {
+        kernel.charged_bytes() / PAGE_BYTES
+    }
+
+    #[test]
+    fn what_relatives_share_is_charged_once_and_copied_while_another_has_it() {
+        let mut all = relatives(3);
+        let own = charged(&all[0]);
+        // Each has tables and a record of its mapping.
+        assert!((100 + PMD_PAGES..100 + PMD_PAGES + 40).contains(&own), "{own}");
+        all[1].touch(3, WRITE).unwrap();
+        assert_eq!(charged(&all[0]), own + 1, "a copy");
+        all[2].touch(3, WRITE).unwrap();
+        assert_eq!(charged(&all[0]), own + 2, "another");
+        let before = all[0].counters().reuses;
+        all[0].touch(3, WRITE).unwrap();
+        assert_eq!((charged(&all[0]), all[0].counters().reuses - before), (own + 2, 1), "nobody else has it any more");
+        all.truncate(1);
+        assert_eq!(all[0].rss_pages(), 100 + PMD_PAGES);
+        assert!(charged(&all[0]) <= own, "the others have exited");
+    }
+
+    #[test]
+    fn a_process_alone_shares_with_one_outside_until_the_end() {
+        let mut kernel = relatives(1).remove(0);
+        let (own, installs) = (charged(&kernel), kernel.counters().installs_total());
+        kernel.touch(3, WRITE).unwrap();
+        assert_eq!((charged(&kernel), kernel.counters().installs_total()), (own + 1, installs + 1), "a copy");
     }
 }

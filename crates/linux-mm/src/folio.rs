@@ -4,6 +4,7 @@
 //! A huge page mapped by one 2 MiB entry of one process is a [`HugePage`](super::entry::HugePage) and not in this
 //! store.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Stands for the address of a folio page that an owner does not map.
@@ -107,6 +108,11 @@ pub(super) struct Folios {
     pages: u64,
     /// Pages that the owners of all folios map.
     mapped_pages: u64,
+    /// Huge pages that were shared before they were observed, by PMD range, with the owner that stands for the processes
+    /// that are not observed.
+    known: HashMap<u64, (u32, Option<SpaceId>)>,
+    /// The PMD ranges of `known` by folio.
+    known_pmds: HashMap<u32, u64>,
 }
 
 impl Folios {
@@ -121,6 +127,26 @@ impl Folios {
     pub fn add_whole(&mut self, spaces: [SpaceId; 2], len: usize, dirty: bool, lazy: bool) -> u32 {
         let owners = spaces.map(|space| Owner { space, mapped: Mapped::Whole });
         self.put(Folio { len, owners: owners.into(), dirty, lazy })
+    }
+
+    /// Records that a process maps a folio of `len` pages by the PMD entry of `pmd`, and that the folio was shared before it
+    /// was observed. The first process shares it with `stand_in`, whose place the second one takes.
+    pub fn share_known(&mut self, pmd: u64, space: SpaceId, stand_in: SpaceId, len: usize) -> u32 {
+        let Some((id, taken)) = self.known.get_mut(&pmd) else {
+            let id = self.add_whole([space, stand_in], len, true, false);
+            self.known.insert(pmd, (id, Some(stand_in)));
+            self.known_pmds.insert(id, pmd);
+            return id;
+        };
+        let (id, former) = (*id, taken.take());
+        match former {
+            Some(former) => {
+                let owners = self.get_mut(id).owners.iter_mut();
+                owners.filter(|owner| owner.space == former).for_each(|owner| owner.space = space);
+            }
+            None => self.map_whole(id, space),
+        }
+        id
     }
 
     fn put(&mut self, folio: Folio) -> u32 {
@@ -149,6 +175,9 @@ impl Folios {
     /// Removes the folio from the store.
     pub fn take(&mut self, id: u32) -> Folio {
         self.free.push(id);
+        if let Some(pmd) = self.known_pmds.remove(&id) {
+            self.known.remove(&pmd);
+        }
         let folio = self.slots[id as usize].take().expect("an entry refers to a folio in the store");
         self.pages -= folio.len as u64;
         self.mapped_pages -= folio.owner_pages();

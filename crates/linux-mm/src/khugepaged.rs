@@ -78,6 +78,17 @@ pub struct KhugepagedAtEnd {
     pub huge_pages_max: u64,
 }
 
+impl KhugepagedAtEnd {
+    /// The most of both.
+    #[must_use]
+    pub fn or_more(self, other: Self) -> Self {
+        Self {
+            rss_bytes_max: self.rss_bytes_max.max(other.rss_bytes_max),
+            huge_pages_max: self.huge_pages_max.max(other.huge_pages_max),
+        }
+    }
+}
+
 impl Kernel {
     /// An upper bound on the effects of khugepaged on this address space within `time_ns` nanoseconds after its first
     /// page. `None` if nothing could be collapsed so far and no mapping can have huge pages, or if khugepaged scans no

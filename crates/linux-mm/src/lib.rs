@@ -59,6 +59,7 @@
 //!   `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - Writes that raise no fault: [`writable_without_fault`](Kernel::writable_without_fault) (`unseen_writes.rs`)
 //! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
 //!   [`charged_bytes`](Kernel::charged_bytes), [`charge_elsewhere`](Kernel::charge_elsewhere),
 //!   [`note_charge`](Kernel::note_charge) (`charge.rs`)
@@ -105,6 +106,7 @@ mod split;
 mod stack;
 mod state;
 mod unmodelled;
+mod unseen_writes;
 mod version;
 mod vma;
 mod vma_advice;
@@ -184,6 +186,18 @@ impl Kernel {
     pub fn new(config: KernelConfig) -> Self {
         let memory =
             SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages), Group::new(config.memory_limit_bytes));
+        Self::in_memory(config, memory)
+    }
+
+    /// An empty address space of a process that is already related to this one, and is going to be known
+    /// ([`Kernel::know_pages`]): both are in one control group, and pages that each shares with others are the same if they
+    /// are at the same address.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::in_memory(self.config.clone(), self.memory.clone())
+    }
+
+    fn in_memory(config: KernelConfig, memory: SharedMemory) -> Self {
         Self {
             space: memory.new_space(),
             memory,

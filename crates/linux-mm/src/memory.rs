@@ -1,6 +1,7 @@
 //! State shared by the address spaces of a fork family (a process and its descendants): shared pages, and the hugetlb
 //! pool.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::charge::Group;
@@ -13,6 +14,11 @@ pub(super) struct Frames {
     owners: Vec<u32>,
     free: Vec<u32>,
     extra_owners: u64,
+    /// Pages that were shared before they were observed, by page number: processes that fork each other have a page at the
+    /// same address. `true` while an owner stands for the processes that are not observed.
+    known: HashMap<u64, (u32, bool)>,
+    /// The page numbers of `known` by id.
+    known_pages: HashMap<u32, u64>,
 }
 
 impl Frames {
@@ -35,6 +41,24 @@ impl Frames {
         }
     }
 
+    /// Adds an owner to a page that was shared before it was observed, and returns its id. The first process shares it with
+    /// an owner outside the family, whose place the second one takes.
+    pub fn share_known(&mut self, page: u64) -> u32 {
+        match self.known.get_mut(&page) {
+            Some((id, has_stand_in)) if *has_stand_in => {
+                *has_stand_in = false;
+                *id
+            }
+            Some(&mut (id, _)) => self.share(Some(id)),
+            None => {
+                let id = self.share(None);
+                self.known.insert(page, (id, true));
+                self.known_pages.insert(id, page);
+                id
+            }
+        }
+    }
+
     pub fn is_shared(&self, id: u32) -> bool {
         self.owners[id as usize] > 1
     }
@@ -44,6 +68,9 @@ impl Frames {
         self.owners[id as usize] -= 1;
         let was_last = self.owners[id as usize] == 0;
         if was_last {
+            if let Some(page) = self.known_pages.remove(&id) {
+                self.known.remove(&page);
+            }
             self.free.push(id);
         } else {
             self.extra_owners -= 1;

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Inherited, Module, Op, SiteId, Writer};
 use hksim_recording_files as recording_files;
 
-use crate::attach::AttachedProcess;
 use crate::error::MemoryRecordError;
 use crate::interpreter::SpaceOrigin;
 use crate::spaces::{SpaceId, ThpState};
@@ -127,7 +126,8 @@ impl Files {
         let header = Header { pid, image, inherited, ..self.template.clone() };
         match origin {
             SpaceOrigin::Executed(_) if is_started_program => header,
-            SpaceOrigin::Executed(program) => Header { command: vec![program], ..header },
+            // Also of a process that was attached to: what it executes is known from its start.
+            SpaceOrigin::Executed(program) => Header { command: vec![program], beginning: Beginning::Exec, ..header },
             SpaceOrigin::Forked(parent) => match self.known.iter().find(|(other, _)| *other == parent) {
                 Some((_, parent)) => {
                     let beginning = Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image };
@@ -136,10 +136,17 @@ impl Files {
                 None => Header { command: Vec::new(), ..header },
             },
             SpaceOrigin::Attached(process) => {
-                let AttachedProcess { command, directory, environment, personality, limits, stopped_ns } = *process;
-                let inherited = Inherited { personality, limits: Some(limits), ..header.inherited };
-                let beginning = Beginning::Attached { stopped_ns };
-                Header { command, directory, environment, beginning, inherited, ..header }
+                let process = *process;
+                let (personality, limits) = (process.personality, Some(process.limits));
+                let (stopped_ns, lazy_unknown_bytes) = (process.stopped_ns, process.lazy_unknown_bytes);
+                Header {
+                    command: process.command,
+                    directory: process.directory,
+                    environment: process.environment,
+                    beginning: Beginning::Attached { stopped_ns, lazy_unknown_bytes },
+                    inherited: Inherited { personality, limits, ..header.inherited },
+                    ..header
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 //! The recordings that are simulated together. Forked processes share pages, so the cost of one process depends on its
-//! relatives.
+//! relatives. Which pages processes shared before a recording began is taken from their addresses.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -38,12 +38,15 @@ struct Member {
     /// `None` until the parent forks.
     translator: Option<Translator>,
     is_at_end: bool,
+    /// Time of the last event so far.
+    time_last_ns: u64,
+    has_ended: bool,
 }
 
 /// Which member a fork creates: by the parent's number and the child's process id.
 pub(crate) type Children = HashMap<(usize, u32), usize>;
 
-/// A recording with those of its relatives by fork. Member 0 is the recording that was asked for.
+/// A recording with those of its relatives. Member 0 is the recording that was asked for.
 pub struct Family {
     members: Vec<Member>,
     children: Children,
@@ -70,8 +73,9 @@ impl Family {
         &self.moments
     }
 
-    /// Opens a recording, and its relatives by fork in the same run: files in its directory, in its directory of
-    /// children (`app.hkm.processes`), or in the parent directory.
+    /// Opens a recording, and its relatives in the same run: files in its directory, in its directory of children
+    /// (`app.hkm.processes`), or in the parent directory. Relatives are those by fork, and if the recording began in the
+    /// middle of a running program, all of the program's processes that were there.
     ///
     /// # Errors
     /// A file is damaged, or the recording of a parent is missing.
@@ -95,10 +99,10 @@ impl Family {
             }
         }
         // Add relatives until none is left.
-        while let Some(found) = others.iter().position(|other| {
-            members.iter().any(|member| is_child(other.header(), member.reader.header()))
-                || members.iter().any(|member| is_child(member.reader.header(), other.header()))
-        }) {
+        let is_relative = |other: &Reader, members: &[Member]| {
+            members.iter().any(|it| are_related(other.header(), it.reader.header()))
+        };
+        while let Some(found) = others.iter().position(|other| is_relative(other, &members)) {
             members.push(Member::new(others.swap_remove(found)));
         }
         let (children, sites, moments) = (HashMap::new(), SiteTable::default(), Arc::default());
@@ -175,25 +179,23 @@ impl Family {
         let mut steps = Vec::new();
         while batch.len() < BATCH_STEPS {
             let Some(member) = self.earliest()? else { break };
-            let Some(mut event) = self.members[member].events.pop_front() else { break };
+            let Some(mut event) = self.members[member].events.pop_front() else {
+                let time_ns = self.members[member].end_ns();
+                self.members[member].has_ended = true;
+                batch.push((member, Step { time_ns, action: Action::End, populates: Vec::new() }));
+                continue;
+            };
             event.site = self.sites.import(self.members[member].reader.sites(), event.site);
             if let Op::Fork { child_pid } = event.op {
                 self.fork(member, child_pid);
             }
-            let Member { reader, translator, .. } = &mut self.members[member];
+            let Member { reader, translator, time_last_ns, .. } = &mut self.members[member];
+            *time_last_ns = event.time_ns;
             let name = event.op.mapping().and_then(|map| map.name).map(|name| reader.name(name));
             if let Some(translator) = translator {
                 translator.translate(&event, name, &mut steps);
             }
             batch.extend(steps.drain(..).map(|step| (member, step)));
-            // A forked process can live on after its last event, and shares pages until its parent's recording has its
-            // end.
-            let is_last = self.members[member].is_finished()?;
-            if is_last && (member == 0 || self.begins_empty(member)) {
-                let end_ns = self.members[member].reader.footer().and_then(|footer| footer.end_ns);
-                let time_ns = end_ns.map_or(event.time_ns, |end_ns| end_ns.max(event.time_ns));
-                batch.push((member, Step { time_ns, action: Action::End, populates: Vec::new() }));
-            }
         }
         Ok(!batch.is_empty())
     }
@@ -215,15 +217,22 @@ impl Family {
         Ok(touches)
     }
 
-    /// The member with the earliest event. Of equal times, the parent's event is first.
+    /// The member with the earliest event or end. Of equal times, the parent's event is first.
     fn earliest(&mut self) -> Result<Option<usize>, FamilyError> {
         let mut earliest: Option<(u64, usize)> = None;
-        for (index, member) in self.members.iter_mut().enumerate() {
+        for index in 0..self.members.len() {
+            // A forked process can live on after its last event, and shares pages until its parent's recording has its end.
+            let ends = index == 0 || self.begins_empty(index);
+            let member = &mut self.members[index];
             // A child's events wait for its fork.
-            if member.translator.is_none() || member.is_finished()? {
+            if member.translator.is_none() {
                 continue;
             }
-            let Some(time_ns) = member.events.front().map(|event| event.time_ns) else { continue };
+            let time_ns = match member.is_finished()? {
+                false => member.events.front().map(|event| event.time_ns),
+                true => (ends && !member.has_ended).then(|| member.end_ns()),
+            };
+            let Some(time_ns) = time_ns else { continue };
             if earliest.is_none_or(|(before_ns, _)| time_ns < before_ns) {
                 earliest = Some((time_ns, index));
             }
@@ -242,7 +251,14 @@ impl Family {
 
 impl Member {
     fn new(reader: Reader) -> Self {
-        Self { reader, events: VecDeque::new(), translator: None, is_at_end: false }
+        let events = VecDeque::new();
+        Self { reader, events, translator: None, is_at_end: false, time_last_ns: 0, has_ended: false }
+    }
+
+    /// When its address space ended, or its recording did; the time of its last event if the file has no end.
+    fn end_ns(&self) -> u64 {
+        let end_ns = self.reader.footer().and_then(|footer| footer.end_ns);
+        end_ns.unwrap_or_default().max(self.time_last_ns)
     }
 
     /// Whether all events have been taken; reads the next chunk if necessary.
@@ -259,6 +275,12 @@ impl Member {
 /// Whether `child` was forked by `parent`.
 fn is_child(child: &Header, parent: &Header) -> bool {
     child.beginning == Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image }
+}
+
+/// Whether one forked the other, or both were there when the recording of a running program began.
+fn are_related(one: &Header, other: &Header) -> bool {
+    let were_there = one.beginning.is_attached() && other.beginning.is_attached();
+    were_there || is_child(one, other) || is_child(other, one)
 }
 
 /// Recordings that may belong to the same run.

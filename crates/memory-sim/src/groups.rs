@@ -1,6 +1,6 @@
 //! Whose memory a prediction is about: groups of mappings, and what kept them from having huge pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hksim_linux_mm::{
     Khugepaged, KhugepagedWork, MappingSplit, Obstacles, PAGE_BYTES, PMD_PAGES, PlaceObstacle, SettingObstacle,
@@ -276,6 +276,12 @@ pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
     if khugepaged.max_ptes_none != Khugepaged::default().max_ptes_none {
         words.push(("max-ptes-none", khugepaged.max_ptes_none.to_string()));
     }
+    if khugepaged.pages_to_scan != Khugepaged::default().pages_to_scan {
+        words.push(("pages-to-scan", khugepaged.pages_to_scan.to_string()));
+    }
+    if khugepaged.scan_sleep_ms != Khugepaged::default().scan_sleep_ms {
+        words.push(("scan-sleep-millisecs", khugepaged.scan_sleep_ms.to_string()));
+    }
     if setting.advise != Advise::Recorded {
         words.push(("advise", setting.advise.word()));
     }
@@ -302,21 +308,31 @@ fn lever(outside: Outside) -> Option<&'static str> {
     })
 }
 
-/// Memory that is not modelled, by kind, with what decides about huge pages there. Kinds with less than a tenth of the recorded
-/// traps, or without room for a huge page, are left out; `None` without any other. `traps_recorded` are those in modelled
-/// memory.
+/// Whether a program that maps such memory uses all of it, as far as its size tells. Of a file it may read a small part.
+fn is_used_whole(outside: Outside) -> bool {
+    matches!(outside, Outside::SharedMemory | Outside::SharedHugetlb | Outside::OtherHugetlb)
+}
+
+/// Memory that is not modelled, by kind, with what decides about huge pages there; `None` without any. Told are kinds with a
+/// tenth of the recorded traps, of which `traps_recorded` are in modelled memory, and memory that is used as a whole and as
+/// large as a tenth of `rss_bytes_peak`: a process that was attached to may have touched it before. Kinds without room for
+/// a huge page are left out.
 pub fn outside_table(
     traps_outside: &BTreeMap<Outside, u64>,
     mapped_outside: &BTreeMap<Outside, MappedOutside>,
     traps_recorded: u64,
+    rss_bytes_peak: u64,
 ) -> Option<Table> {
     let traps = |kind: &Outside| traps_outside.get(kind).copied().unwrap_or_default();
     let mapped = |kind: &Outside| mapped_outside.get(kind).copied().unwrap_or_default();
     let all = traps_recorded + traps_outside.values().sum::<u64>();
-    let is_told = |kind: &Outside| traps(kind) * 10 >= all && mapped(kind).bytes >= PMD_PAGES * PAGE_BYTES;
-    let kinds = traps_outside.keys().copied().filter(is_told);
+    let has_traps = |kind: &Outside| traps(kind) > 0 && traps(kind) * 10 >= all;
+    let is_large = |kind: &Outside| is_used_whole(*kind) && mapped(kind).bytes >= rss_bytes_peak / 10;
+    let is_told = |kind: &Outside| (has_traps(kind) || is_large(kind)) && mapped(kind).bytes >= PMD_PAGES * PAGE_BYTES;
+    let kinds: BTreeSet<Outside> = traps_outside.keys().chain(mapped_outside.keys()).copied().collect();
+    let kinds = kinds.into_iter().filter(is_told);
     let mut rows: Vec<_> = kinds.filter_map(|kind| Some((kind, lever(kind)?))).collect();
-    rows.sort_by_key(|(kind, _)| std::cmp::Reverse(traps(kind)));
+    rows.sort_by_key(|(kind, _)| std::cmp::Reverse((traps(kind), mapped(kind).bytes)));
     let mut table = Table::new(["not modelled", "mappings", "mapped", "traps", "huge pages are decided by"], &[0, 4]);
     for (kind, lever) in &rows {
         let mapped = mapped(kind);

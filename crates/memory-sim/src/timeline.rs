@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hksim_linux_mm::{Kernel, PAGE_BYTES, PMD_PAGES};
+use hksim_linux_mm::{Kernel, KhugepagedAtEnd, PAGE_BYTES, PMD_PAGES};
 use serde::{Deserialize, Serialize};
 
 /// At this number of samples, the interval is doubled until some are dropped.
@@ -28,6 +28,10 @@ pub struct Sample {
     pub traps: u64,
     /// Mappings.
     pub vmas: u64,
+    /// The most that there can be from this sample until the next one, if khugepaged works at its pace; `None` if not asked
+    /// for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khugepaged: Option<KhugepagedAtEnd>,
 }
 
 impl Sample {
@@ -40,7 +44,13 @@ impl Sample {
             installs: kernel.counters().installs_total(),
             traps: kernel.counters().traps,
             vmas: kernel.vma_count(),
+            khugepaged: kernel.khugepaged_at_end(time_ns),
         }
+    }
+
+    /// Takes into account the most that there can be later, before the next sample.
+    fn note_most(&mut self, later: Option<KhugepagedAtEnd>) {
+        self.khugepaged = self.khugepaged.zip(later).map(|(most, later)| most.or_more(later));
     }
 }
 
@@ -94,13 +104,31 @@ impl Timeline {
         if time_ns >= self.next_ns {
             if last_ns.saturating_add(self.interval_ns) <= time_ns {
                 self.sample(kernel, last_ns);
+                self.sample_pace(kernel, time_ns);
             }
             self.sample(kernel, time_ns);
         }
     }
 
+    /// Samples in a pause that ends at `end_ns`, at each sleep of khugepaged or at intervals: it works on meanwhile.
+    fn sample_pace(&mut self, kernel: &Kernel, end_ns: u64) {
+        let sleep_ns = kernel.config().khugepaged.scan_sleep_ms.saturating_mul(1_000_000);
+        let next = |samples: &[Sample], interval_ns: u64| {
+            let step_ns = sleep_ns.max(interval_ns);
+            samples.last().map_or(end_ns, |last| (last.time_ns / step_ns + 1).saturating_mul(step_ns))
+        };
+        while self.samples.last().is_some_and(|last| last.khugepaged.is_some())
+            && next(&self.samples, self.interval_ns) < end_ns
+        {
+            self.sample(kernel, next(&self.samples, self.interval_ns));
+        }
+    }
+
     #[cold]
     fn sample(&mut self, kernel: &Kernel, time_ns: u64) {
+        // The bound at the end of a sample's time is also that of a moment just before.
+        let before = kernel.khugepaged_at_end(time_ns.saturating_sub(1));
+        self.samples.iter_mut().last().into_iter().for_each(|sample| sample.note_most(before));
         self.samples.push(Sample::of(kernel, time_ns));
         while self.samples.len() >= SAMPLES_MAX {
             self.interval_ns *= 2;
@@ -116,26 +144,30 @@ impl Timeline {
         let mut kept_in = None;
         let times: Vec<u64> = self.samples.iter().map(|sample| sample.time_ns).collect();
         let mut next_ns = times[1..].iter().copied().chain([u64::MAX]);
-        self.samples.retain(|sample| {
+        let mut kept: Vec<Sample> = Vec::with_capacity(self.samples.len());
+        for sample in self.samples.drain(..) {
             let is_before_pause = next_ns.next().is_none_or(|next_ns| next_ns - sample.time_ns >= interval_ns);
             let interval = Some(sample.time_ns / interval_ns);
-            let is_kept = is_before_pause || kept_in != interval;
+            match kept.last_mut().filter(|_| !is_before_pause && kept_in == interval) {
+                Some(earlier) => earlier.note_most(sample.khugepaged),
+                None => kept.push(sample),
+            }
             kept_in = interval;
-            is_kept
-        });
+        }
+        self.samples = kept;
     }
 
     /// The samples, the last one at the end.
     pub fn finish(mut self, kernel: &Kernel, time_ns: u64) -> Vec<Sample> {
         self.samples.retain(|sample| sample.time_ns < time_ns);
-        self.samples.push(Sample::of(kernel, time_ns));
+        self.sample(kernel, time_ns);
         self.samples
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hksim_linux_mm::KernelConfig;
+    use hksim_linux_mm::{Access, Content, KernelConfig, Khugepaged, KhugepagedWork, MapFlags, ThpConfig, ThpMode};
 
     use super::*;
 
@@ -165,5 +197,27 @@ mod tests {
         let times: Vec<u64> = samples.iter().map(|sample| sample.time_ns).collect();
         assert!((SAMPLES_MAX / 4..=SAMPLES_MAX).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted() && times.contains(&40_630_000) && times.contains(&pause_ns), "{:?}", &times[..9]);
+    }
+
+    /// A page in each of 64 ranges, then 45 s of rest: khugepaged scans 8 of them at once and 8 more every 10 s.
+    #[test]
+    fn the_bound_grows_in_a_pause() {
+        let khugepaged = Khugepaged { work: KhugepagedWork::Bound, ..Khugepaged::default() };
+        let thp = ThpConfig::new(ThpMode::Always);
+        let mut kernel = Kernel::new(KernelConfig { thp, khugepaged, ..KernelConfig::default() });
+        for range in 0..64 {
+            let page = 2 * range * PMD_PAGES;
+            kernel.map(page..page + PMD_PAGES / 2, MapFlags::READ_WRITE).result.expect("room");
+            kernel.touch(page, Access::Write(Content::NonZero)).expect("mapped");
+            kernel.map(page + PMD_PAGES / 2..page + PMD_PAGES, MapFlags::READ_WRITE).result.expect("room");
+        }
+        let (mut timeline, second_ns) = (Timeline::new(), 1_000_000_000);
+        timeline.observe(&kernel, 1_000_000, 45 * second_ns);
+        let samples = timeline.finish(&kernel, 45 * second_ns);
+        for (seconds, huge_pages) in [(1, 8), (9, 8), (10, 16), (19, 16), (25, 24), (44, 40), (45, 40)] {
+            let sample = samples.iter().rfind(|sample| sample.time_ns <= seconds * second_ns).expect("a sample");
+            assert_eq!(sample.khugepaged.map(|most| most.huge_pages_max), Some(huge_pages), "{seconds} s: {sample:?}");
+        }
+        assert!(samples.len() < 10, "a sample for each sleep");
     }
 }

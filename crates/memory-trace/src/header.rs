@@ -64,7 +64,15 @@ pub enum Beginning {
     Attached {
         /// How long the process was stopped while they were read, in nanoseconds.
         stopped_ns: u64,
+        /// Bytes of which it is unknown whether they were given up with `MADV_FREE`: pages that were written since look like
+        /// those that were not, and only root sees single pages.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        lazy_unknown_bytes: u64,
     },
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Beginning {

@@ -94,6 +94,9 @@ pub struct Attachment {
     pub begun_s: f64,
     /// Whether the process makes no call through the recorder any more. If not, its next call restores that.
     pub restored: bool,
+    /// Whether it executed another program meanwhile, of which nothing is recorded. Unseen if that program ended within a
+    /// quarter of a second.
+    pub executed: bool,
 }
 
 /// Functions of a running process that were recorded by the kernel's breakpoints.

@@ -93,7 +93,9 @@ fn personality_words(personality: u32) -> String {
 /// What the process had when the recording began in the middle of it.
 fn at_start(info: &MemoryInfo<'_>) -> Vec<String> {
     let Summary { header, at_start, .. } = info.summary;
-    let (Beginning::Attached { stopped_ns }, Some(start)) = (header.beginning, at_start) else { return Vec::new() };
+    let (Beginning::Attached { stopped_ns, lazy_unknown_bytes }, Some(start)) = (header.beginning, at_start) else {
+        return Vec::new();
+    };
     let states: Vec<String> =
         start.page_bytes.iter().map(|(state, size)| format!("{} {}", bytes(*size), state.replace('_', " "))).collect();
     let had = format!(
@@ -103,6 +105,10 @@ fn at_start(info: &MemoryInfo<'_>) -> Vec<String> {
         states.join(", ")
     );
     let mut lines = vec![line("at the start", &had), line("stopped for", &units::time(stopped_ns))];
+    if lazy_unknown_bytes > 0 {
+        let unknown = format!("whether {} were given up with MADV_FREE", bytes(lazy_unknown_bytes));
+        lines.push(line("not known", &unknown));
+    }
     if !header.machine.thp_disabled {
         let unseen =
             format!("touches inside huge pages ({} at the start, and those installed later)", bytes(start.huge_bytes));

@@ -63,6 +63,7 @@ pub fn row<P: Described>(priced: &Priced<P>) -> Map<String, Value> {
             "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "memory_limit_bytes": kernel.memory_limit_bytes, "max_map_count": kernel.max_map_count,
             "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
             "khugepaged": kernel.khugepaged.work.word(), "max_ptes_none": kernel.khugepaged.max_ptes_none,
+            "pages_to_scan": kernel.khugepaged.pages_to_scan, "scan_sleep_ms": kernel.khugepaged.scan_sleep_ms,
         }),
     );
     for (name, fields) in OPTIONAL {

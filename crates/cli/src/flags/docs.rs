@@ -32,14 +32,14 @@ This page lists the flags of the allocator, of the program and of the simulated 
   below are those of `default`. `lean` is `--huge-heaps 0 --huge-fill 75`; `hksim run` starts from it.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
 - `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
-- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page`, `--memory-limit`, `--khugepaged` and `--max-ptes-none` describe a simulated kernel, so `replay` and `validate`
+- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page`, `--memory-limit`, `--khugepaged`, `--max-ptes-none`, `--pages-to-scan` and `--scan-sleep-millisecs` describe a simulated kernel, so `replay` and `validate`
   of a trace refuse them. `--kernel host` uses all settings of this machine, as `validate` does; the other flags override single settings.
 - A [memory recording](memory-recording.md) has an allocator of its own: `sim`, `sweep` and `validate` then take the flags of the kernel,
   and three edits of the recording. `--advise none|all|heap|>=SIZE|drop` (default none) advises mappings with `MADV_HUGEPAGE` beside the
   program's own advice, or drops that advice. `--thp-prctl recorded|ignored|disabled` (default recorded) applies the program's
   `PR_SET_THP_DISABLE`, ignores it, or disables huge pages from the start. `--madv-free recorded|dontneed` (default recorded) lets the program's
-  `MADV_FREE` drop pages at once, as `MADV_DONTNEED`: memory and faults are then the least that is possible, because a recording does
-  not show which of these pages were written again. All take lists in `sweep`.
+  `MADV_FREE` drop pages at once, as `MADV_DONTNEED`: memory and faults are then ranges, because a recording does not show which of
+  these pages were written again. All take lists in `sweep`.
 - `--tlb CORE` (`sim` only) selects the core whose data TLB is modelled; `hksim sim --help` lists them.
 
 `--huge collapse` calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are

@@ -198,7 +198,7 @@ fn summary(report: &RecordingReport) -> String {
 /// What a recording of a running process began with, and how it ended.
 fn attached(report: &RecordingReport) -> String {
     let stops = report.files.iter().filter_map(|file| match file.beginning {
-        Beginning::Attached { stopped_ns } => Some(stopped_ns),
+        Beginning::Attached { stopped_ns, .. } => Some(stopped_ns),
         Beginning::Exec | Beginning::Fork { .. } => None,
     });
     let stops: Vec<u64> = stops.collect();

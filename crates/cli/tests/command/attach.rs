@@ -69,6 +69,31 @@ fn an_interrupt_ends_the_recording_and_not_the_process() {
     assert_eq!(bench.json("info sh.hkm")["footer"]["end"], "running");
 }
 
+/// What the process executes begins a recording of its own, known from its start.
+#[test]
+fn a_program_that_the_process_executes_is_recorded_from_its_start() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let script = "sleep 1; exec sleep 1";
+    let shell = Running(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("a shell"));
+    let said = bench.run(&format!("record --memory -p {} -o sleep.hkm", shell.0.id())).stderr;
+    assert!(said.contains("attached, stopped for") && said.contains("the process has ended"), "{said}");
+    let of_shell = fs::read_dir(bench.path("sleep.hkm.processes")).expect("the shell's").flatten();
+    let of_shell = of_shell.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("sh."));
+    let of_shell = bench.ok(&format!("info {}", of_shell.expect("the shell").display()));
+    assert!(of_shell.contains("from the middle on") && of_shell.contains("executed another program"), "{of_shell}");
+    let info = bench.ok("info sleep.hkm");
+    assert!(info.contains("image 1") && !info.contains("from the middle on"), "{info}");
+    assert!(!info.contains("at the start") && info.contains("mappings by exec"), "{info}");
+    let json = bench.json("sim sleep.hkm");
+    assert_eq!(
+        (json["recording"]["beginning"]["kind"].as_str(), number(&json, "rss_bytes_peak") > 0),
+        (Some("exec"), true)
+    );
+}
+
 #[test]
 fn the_end_of_the_process_ends_the_recording() {
     if !can_record() {

@@ -92,6 +92,35 @@ fn shared_memory_is_counted_by_kind_with_its_lever() {
     assert!(html.contains("shmem_enabled"), "the report names what decides, too");
 }
 
+/// 64 MiB in pieces, in glibc's heap of hugetlb pages. A pool that has all of it is predicted as such; one that has a
+/// quarter is told to be too small, with the memory that is missing.
+#[test]
+fn a_pool_that_is_too_small_for_a_heap_is_told() {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:")?.trim().parse::<u64>().ok());
+    if free.unwrap_or_default() < 40 {
+        return eprintln!("skipped: no hugetlb pool on this machine with 40 free pages (vm.nr_hugepages)");
+    }
+    let bench = Bench::new();
+    if !can_record() || bench.compile(data("memory-answers.c"), "app", &["-O1"]).is_none() {
+        return;
+    }
+    let mut command = bench.command("record --memory -o a.hkm -- ./app pieces");
+    command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2:glibc.malloc.mmap_threshold=1073741824");
+    assert!(command.output().expect("hksim starts").status.success());
+    let all = bench.json("sim a.hkm");
+    if number(&all, "hugetlb_bytes_peak") == 0 {
+        return eprintln!("skipped: this C library has no glibc.malloc.hugetlb");
+    }
+    assert!((32 * HUGE..34 * HUGE).contains(&number(&all, "hugetlb_bytes_peak")), "{all}");
+    assert_eq!(number(&all, "hugetlb_maps_failed"), 0);
+    let few = bench.json("sim a.hkm --hugetlb-pool 16");
+    assert!(number(&few, "hugetlb_bytes_peak") <= 16 * HUGE, "{few}");
+    assert!(number(&few, "hugetlb_maps_failed") > 0 && number(&few, "hugetlb_bytes_failed") >= 16 * HUGE, "{few}");
+    let text = bench.ok("sim a.hkm --hugetlb-pool 16");
+    assert!(text.contains("the hugetlb pool is too small"), "{text}");
+}
+
 #[test]
 fn a_family_has_one_total() {
     let Some((bench, _)) = recorded("family", "") else { return };

@@ -63,6 +63,8 @@ int main(int argc, char **argv) {
         fill(at, 8 * HUGE);
     } else if (!strcmp(name, "shared")) {
         fill(mapped(3 * HUGE, MAP_SHARED), 3 * HUGE);
+    } else if (!strcmp(name, "pieces")) {
+        for (int piece = 0; piece < 128; piece++) fill(malloc(HUGE / 4), HUGE / 4);
     } else if (!strcmp(name, "family")) {
         fill(unadvised(2 * HUGE), 2 * HUGE);
         for (int child = 0; child < 2; child++) {

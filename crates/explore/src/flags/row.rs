@@ -48,6 +48,8 @@ struct Kernel {
 struct KhugepagedRow {
     work: Option<String>,
     max_ptes_none: Option<u64>,
+    pages_to_scan: Option<u64>,
+    scan_sleep_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -85,6 +87,8 @@ impl Kernel {
             use_zero_page: self.use_zero_page,
             khugepaged: self.khugepaged.work.as_deref().and_then(KhugepagedWork::from_word),
             max_ptes_none: self.khugepaged.max_ptes_none,
+            pages_to_scan: self.khugepaged.pages_to_scan,
+            scan_sleep_ms: self.khugepaged.scan_sleep_ms,
             ..base
         }
     }

@@ -42,6 +42,10 @@ pub struct RunConfig {
     pub khugepaged: Option<KhugepagedWork>,
     /// khugepaged's limit of absent pages.
     pub max_ptes_none: Option<u64>,
+    /// Pages that khugepaged scans at a time.
+    pub pages_to_scan: Option<u64>,
+    /// khugepaged's sleep between two scans.
+    pub scan_sleep_ms: Option<u64>,
 }
 
 /// A run configuration that cannot be.
@@ -119,6 +123,8 @@ impl RunConfig {
             use_zero_page: None,
             khugepaged: None,
             max_ptes_none: None,
+            pages_to_scan: None,
+            scan_sleep_ms: None,
         }
     }
 
@@ -145,6 +151,8 @@ impl RunConfig {
             use_zero_page: Some(kernel.use_zero_page),
             khugepaged: Some(kernel.khugepaged.work),
             max_ptes_none: Some(kernel.khugepaged.max_ptes_none),
+            pages_to_scan: Some(kernel.khugepaged.pages_to_scan),
+            scan_sleep_ms: Some(kernel.khugepaged.scan_sleep_ms),
             ..self
         }
     }
@@ -177,8 +185,11 @@ impl RunConfig {
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
         kernel.memory_limit_bytes = self.memory_limit_bytes.or(kernel.memory_limit_bytes);
         kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
-        kernel.khugepaged.work = self.khugepaged.unwrap_or(kernel.khugepaged.work);
-        kernel.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(kernel.khugepaged.max_ptes_none);
+        let khugepaged = &mut kernel.khugepaged;
+        khugepaged.work = self.khugepaged.unwrap_or(khugepaged.work);
+        khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(khugepaged.max_ptes_none);
+        khugepaged.pages_to_scan = self.pages_to_scan.unwrap_or(khugepaged.pages_to_scan);
+        khugepaged.scan_sleep_ms = self.scan_sleep_ms.unwrap_or(khugepaged.scan_sleep_ms);
         Ok(kernel)
     }
 

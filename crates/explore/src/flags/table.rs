@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelVersion, KhugepagedWork, PMD_PAGES, ThpMode};
+use hksim_linux_mm::{KernelVersion, Khugepaged, KhugepagedWork, PMD_PAGES, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
 use hksim_policy::units::{Size, parse_count, parse_size};
@@ -106,8 +106,8 @@ pub fn is_huge_value(word: &str) -> bool {
 }
 
 /// The refusal of a kernel version that is not simulated.
-const OTHER_KERNELS: &str =
-    "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer";
+const OTHER_KERNELS: &str = "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer (that \
+     khugepaged collapses into sizes below 2 MiB, from Linux 7.2 on, is not modelled)";
 
 /// The refusal of a value that is not one of the known words.
 fn refuse(word: &str, known: &[&str]) -> String {
@@ -216,7 +216,7 @@ fn kernel_flags() -> Vec<Flag> {
 
 /// The memory limit, and flags about huge pages of the simulated kernel that counts rarely depend on.
 fn limits_and_huge_pages() -> Vec<Flag> {
-    vec![memory_limit(), zero_page(), khugepaged(), max_ptes_none()]
+    vec![memory_limit(), zero_page(), khugepaged(), max_ptes_none(), pages_to_scan(), scan_sleep()]
 }
 
 fn memory_limit() -> Flag {
@@ -294,6 +294,40 @@ fn max_ptes_none() -> Flag {
                 Ok(())
             },
             show: |config| config.max_ptes_none.map_or("511".to_string(), |pages| pages.to_string()),
+        },
+    }
+}
+
+fn pages_to_scan() -> Flag {
+    Flag {
+        name: "pages-to-scan",
+        subject: Subject::Kernel,
+        values: Values::Count("pages of 4 KiB"),
+        default: Some("4096"),
+        help: "Set how many pages khugepaged scans before it sleeps",
+        access: Access::Beside {
+            set: |config, word| {
+                config.pages_to_scan = Some(parse_count(word).map_err(|why| format!("`{word}`: {why}"))?);
+                Ok(())
+            },
+            show: |config| config.pages_to_scan.unwrap_or(Khugepaged::default().pages_to_scan).to_string(),
+        },
+    }
+}
+
+fn scan_sleep() -> Flag {
+    Flag {
+        name: "scan-sleep-millisecs",
+        subject: Subject::Kernel,
+        values: Values::Count("milliseconds"),
+        default: Some("10000"),
+        help: "Set how long khugepaged sleeps between two scans",
+        access: Access::Beside {
+            set: |config, word| {
+                config.scan_sleep_ms = Some(parse_count(word).map_err(|why| format!("`{word}`: {why}"))?);
+                Ok(())
+            },
+            show: |config| config.scan_sleep_ms.unwrap_or(Khugepaged::default().scan_sleep_ms).to_string(),
         },
     }
 }

@@ -24,9 +24,6 @@ const HUGE_PAGES: u64 = 512;
 const HUGE_BYTES: u64 = HUGE_PAGES * PAGE_BYTES;
 /// First address above those that programs can have.
 const ADDRESSES_END: u64 = 1 << 47;
-/// Pages whose frames are looked up one by one to learn whether they are given up (`MADV_FREE`): a look-up takes some
-/// 0.5 us. Of a mapping that is given up as a whole none is looked up.
-const LOOK_UPS_MAX: u64 = 4096;
 /// Pages whose entries are read at once.
 const ENTRIES_AT_ONCE: u64 = 1 << 16;
 /// `MAP_DROPPABLE`.
@@ -66,12 +63,13 @@ impl AtStop {
         let Self { mut mappings, scanned, states } = self;
         let later = read_mappings(target, "smaps")?;
         mappings.iter_mut().for_each(|mapping| learn(mapping, &later));
-        let mut reader = Reader { states, flags: PageFlags::open().ok(), look_ups: LOOK_UPS_MAX };
+        let mut reader = Reader { states, flags: PageFlags::open().ok(), lazy_unknown_bytes: 0 };
         let mut memory = MemoryAtStart::default();
         for (mapping, scanned) in mappings.iter().zip(scanned) {
             let pages = reader.pages(mapping, scanned).map_err(|why| pages_unread(target, why))?;
             memory.add(mapping, pages);
         }
+        memory.lazy_unknown_bytes = reader.lazy_unknown_bytes;
         Ok(memory)
     }
 }
@@ -125,6 +123,8 @@ pub struct MemoryAtStart {
     code: CodeMap,
     attached: HashMap<u64, u64>,
     brk: Option<u64>,
+    /// Bytes that were given up with `MADV_FREE`, or not: it is unknown which of the pages these are.
+    pub lazy_unknown_bytes: u64,
 }
 
 impl MemoryAtStart {
@@ -148,7 +148,7 @@ impl MemoryAtStart {
 
     /// The address space, and the operations that tell what was there.
     pub fn into_space(self, thp: ThpState) -> (Space, Vec<(Op, Option<String>)>) {
-        let Self { mappings, code, attached, brk } = self;
+        let Self { mappings, code, attached, brk, .. } = self;
         let space = Space { image: 0, forked_from: None, users: 1, has_stack: true, brk, attached, thp, code };
         let operations = mappings.into_iter().flat_map(|(mapping, name, pages)| {
             let mapping = (Op::MappingAtStart(Box::new(mapping)), name);
@@ -223,7 +223,9 @@ struct Reader {
     states: PageStates,
     /// `None` if this user is not root.
     flags: Option<PageFlags>,
-    look_ups: u64,
+    /// By how much the pages that are known to be given up differ from smaps, in all mappings. smaps leaves out those that
+    /// were written since, and they cannot be told from the others. Without `flags`, single pages are not known at all.
+    lazy_unknown_bytes: u64,
 }
 
 impl Reader {
@@ -268,23 +270,27 @@ impl Reader {
                 state => push(&mut found, run.pages, plain(state)),
             }
         }
+        let is_lazy = |pages: &&PagesAtStart| matches!(pages.state, PageAtStart::SmallLazy | PageAtStart::HugeLazy);
+        let lazy_pages: u64 = found.iter().filter(is_lazy).map(|run| run.pages.end - run.pages.start).sum();
+        self.lazy_unknown_bytes += mapping.lazy_free_bytes.abs_diff(lazy_pages * PAGE_BYTES);
         Ok(found)
     }
 
     /// Pages of a mapping of which some are shared or given up.
-    fn detailed(&mut self, mapping: &Mapping, run: &PagesInState, found: &mut Vec<PagesAtStart>) -> io::Result<()> {
+    fn detailed(&self, mapping: &Mapping, run: &PagesInState, found: &mut Vec<PagesAtStart>) -> io::Result<()> {
         // All parts of a huge page are in the same state.
         let step = if run.state == PageState::Huge { HUGE_PAGES } else { 1 };
         for start in run.pages.clone().step_by(ENTRIES_AT_ONCE as usize) {
             let part = start..run.pages.end.min(start + ENTRIES_AT_ONCE);
-            let entries = self.states.entries(part.clone())?;
-            for (page, entry) in part.clone().zip(entries).step_by(step as usize) {
+            let entries: Vec<Entry> = self.states.entries(part.clone())?.into_iter().step_by(step as usize).collect();
+            let given_up = self.given_up(mapping, &entries);
+            for (page, (entry, is_given_up)) in part.clone().step_by(step as usize).zip(entries.iter().zip(given_up)) {
                 let state = match (run.state, entry.is_exclusive()) {
                     // It was dropped since, which is recorded.
                     (state, _) if !entry.is_present() => plain(state),
                     (PageState::Huge, false) => PageAtStart::HugeShared,
                     (_, false) => PageAtStart::SmallShared,
-                    (state, true) if mapping.lazy_free_bytes > 0 && self.is_given_up(entry) => lazy(state),
+                    (state, true) if is_given_up => lazy(state),
                     (state, true) => plain(state),
                 };
                 push(found, page..part.end.min(page + step), state);
@@ -293,14 +299,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether a page is given up, as far as that may be looked up.
-    fn is_given_up(&mut self, entry: Entry) -> bool {
-        let (Some(flags), Some(frame)) = (&self.flags, entry.frame_number()) else { return false };
-        if self.look_ups == 0 {
-            return false;
-        }
-        self.look_ups -= 1;
-        flags.is_lazily_freed(frame).unwrap_or(false)
+    /// Which pages of a mapping are given up, as far as that can be read: none otherwise.
+    fn given_up(&self, mapping: &Mapping, entries: &[Entry]) -> Vec<bool> {
+        let flags = self.flags.as_ref().filter(|_| mapping.lazy_free_bytes > 0);
+        // Frame 0 is never anonymous memory.
+        let frames = entries.iter().map(|entry| entry.frame_number().unwrap_or_default()).collect::<Vec<_>>();
+        let read = flags.and_then(|flags| flags.lazily_freed(&frames).ok());
+        read.unwrap_or_else(|| vec![false; entries.len()])
     }
 }
 

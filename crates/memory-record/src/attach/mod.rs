@@ -90,6 +90,8 @@ pub struct AttachedProcess {
     pub limits: Limits,
     /// How long the process was stopped.
     pub stopped_ns: u64,
+    /// Bytes of which it is unknown whether they were given up with `MADV_FREE`.
+    pub lazy_unknown_bytes: u64,
 }
 
 /// Records a running process and its descendants until it ends, until `duration`, or until `must_stop`. `on_start` is
@@ -150,7 +152,7 @@ fn no_events(root: &Target, why: MemoryRecordError) -> MemoryRecordError {
 }
 
 fn header(options: &AttachOptions, root: &Target, start_ns: u64) -> Header {
-    let process = root.process(0);
+    let process = root.process(0, 0);
     let has_random_addresses = !machine::has_fixed_addresses(process.personality);
     let machine = machine::machine(has_random_addresses, options.huge_pages == HugePagesOfRunning::SwitchedOff);
     Header {
@@ -162,7 +164,7 @@ fn header(options: &AttachOptions, root: &Target, start_ns: u64) -> Header {
         environment: process.environment,
         pid: root.pid,
         image: 0,
-        beginning: Beginning::Attached { stopped_ns: 0 },
+        beginning: Beginning::Attached { stopped_ns: 0, lazy_unknown_bytes: 0 },
         visibility: Events::VISIBILITY_OF_KERNEL,
         machine,
         inherited: Inherited::default(),
@@ -232,8 +234,10 @@ impl Family<'_> {
         let (threads, time_ns) = (process.threads().len() as u32, monotonic_ns());
         drop(process);
         let stopped_ns = begin.elapsed().as_nanos() as u64;
-        let (space, operations) = memory.complete(target)?.into_space(thp);
-        let attached = Attached { process: target.process(stopped_ns), space, threads, operations };
+        let memory = memory.complete(target)?;
+        let process = target.process(stopped_ns, memory.lazy_unknown_bytes);
+        let (space, operations) = memory.into_space(thp);
+        let attached = Attached { process, space, threads, operations };
         let what = What::Attached(Box::new(attached));
         Ok((Record { time_ns, pid: target.pid, tid: target.pid, what }, children))
     }

@@ -46,7 +46,7 @@ impl Target {
     }
 
     /// What the header says about it.
-    pub fn process(&self, stopped_ns: u64) -> AttachedProcess {
+    pub fn process(&self, stopped_ns: u64, lazy_unknown_bytes: u64) -> AttachedProcess {
         let command = Some(command_of(self.pid)).filter(|words| !words.is_empty());
         let environment: BTreeMap<String, String> = environment_of(self.pid)
             .iter()
@@ -63,6 +63,7 @@ impl Target {
             personality: personality.and_then(|text| u32::from_str_radix(&text, 16).ok()).unwrap_or_default(),
             limits: limits(&fs::read_to_string(format!("/proc/{}/limits", self.pid)).unwrap_or_default()),
             stopped_ns,
+            lazy_unknown_bytes,
         }
     }
 }

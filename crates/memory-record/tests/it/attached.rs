@@ -11,7 +11,7 @@ use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_memory_record::{
     AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, attach, is_interrupted, recover,
 };
-use hksim_memory_trace::{Beginning, End};
+use hksim_memory_trace::{Beginning, End, Op, PAGE_BYTES, PageAtStart};
 use hksim_testkit::{Random, test_scale};
 use tempfile::TempDir;
 
@@ -122,7 +122,7 @@ fn attaching_and_detaching_leaves_a_server_as_it_was() {
         match attach(&options, server.pid(), || {}, || true) {
             Ok(report) => {
                 assert_eq!(report.files[0].end, End::Running);
-                assert!(matches!(report.files[0].beginning, Beginning::Attached { stopped_ns } if stopped_ns > 0));
+                assert!(matches!(report.files[0].beginning, Beginning::Attached { stopped_ns, .. } if stopped_ns > 0));
             }
             Err(why @ MemoryRecordError::Attach(AttachError::NoEvents { .. })) => return eprintln!("skipped: {why}"),
             Err(why) => panic!("{why}"),
@@ -176,5 +176,57 @@ fn a_killed_recorder_leaves_nothing() {
         let report = recover(&left, None).expect("a recording");
         assert!(report.is_recovered && report.files[0].beginning.is_attached());
         let _ = operations(&report.files[0].path);
+    }
+}
+
+/// Which pages are given up is told for all of them, whatever their number, as smaps counts them; pages that were written
+/// again look alike, and how many these are is told.
+#[test]
+fn pages_given_up_are_all_told() {
+    let Some((directory, program)) = with_program("lazy.c") else { return };
+    for (mib, way) in [("64", "all"), ("160", "all"), ("96", "half"), ("64", "written")] {
+        let what = format!("{mib} MiB, {way}");
+        let mut command = Command::new(&program);
+        let mut child =
+            command.args([mib, way]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let (first, end) = (numbers[0] / PAGE_BYTES, (numbers[0] + numbers[1]) / PAGE_BYTES);
+        let (pages, lazy_by_smaps) = (end - first, (numbers[2] << 10) / PAGE_BYTES);
+        let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+        let attached = attach(&options, child.id(), || {}, || true);
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        let report = match attached {
+            Ok(report) => report,
+            Err(why @ MemoryRecordError::Attach(AttachError::NoEvents { .. })) => return eprintln!("skipped: {why}"),
+            Err(why) => panic!("{why}"),
+        };
+        let Beginning::Attached { lazy_unknown_bytes, .. } = report.files[0].beginning else { panic!("{report:?}") };
+        let mut lazy = Vec::new();
+        for op in operations(&report.files[0].path) {
+            if let Op::PagesAtStart(start) = op
+                && start.state == PageAtStart::SmallLazy
+            {
+                lazy.extend(start.pages.filter(|page| (first..end).contains(page)).map(|page| page - first));
+            }
+        }
+        let known = lazy.len() as u64;
+        // Some wait in the batch of a processor, and are marked between the program's look and the recorder's.
+        let late = 64;
+        match way {
+            "written" => {
+                assert!(lazy_by_smaps <= pages * 3 / 4 && known + late >= pages, "{what}: {known}");
+                assert!((known - lazy_by_smaps).abs_diff(lazy_unknown_bytes / PAGE_BYTES) <= late, "{what}");
+            }
+            _ => {
+                let given_up = if way == "half" { pages / 2 } else { pages };
+                assert!(known <= given_up && known + late >= given_up, "{what}: {known} of {given_up}");
+                assert!(known.abs_diff(lazy_by_smaps) <= late, "{what}: {known}, smaps {lazy_by_smaps}");
+                assert!(way == "all" || lazy.iter().all(|page| page % 2 == 0), "{what}");
+                assert!(lazy_unknown_bytes <= late * PAGE_BYTES, "{what}: {lazy_unknown_bytes}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Recordings that begin in the middle of a running process: the program changes memory at random, before and after the
 //! recorder attaches. What is predicted for the kernel's own settings is what the kernel shows at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::thread;
 
 use hksim_linux_mm::{KernelConfig, KernelVersion, PageState, Rules, SizeMode, ThpConfig, ThpMode};
 use hksim_memory_record::{AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, RecordingReport, attach};
-use hksim_memory_sim::{Detail, Family, MemorySimulation, Setting, simulate};
+use hksim_memory_sim::{Detail, Family, MemorySimulation, Outside, Setting, groups, simulate};
 use hksim_memory_trace::summarise;
 use hksim_testkit::{compile, test_scale};
 use tempfile::TempDir;
@@ -157,8 +157,12 @@ fn collapsed() -> u64 {
 }
 
 fn program(directory: &TempDir) -> Option<PathBuf> {
-    let path = directory.path().join("attach");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/attach.c");
+    compiled(directory, "attach")
+}
+
+fn compiled(directory: &TempDir, name: &str) -> Option<PathBuf> {
+    let path = directory.path().join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/{name}.c"));
     compile(&source, &path, &["-O1", "-w", "-pthread"])?;
     Some(path)
 }
@@ -233,11 +237,76 @@ fn forked_processes_are_recorded_whether_they_were_there_or_come_later() {
     let Some((report, _)) = recorded(&mut program, &options) else { return };
     let attached = report.files.iter().filter(|file| file.beginning.is_attached()).count();
     assert_eq!((attached, report.files.len()), (4, 7), "the program, 3 children that were there, and 3 later ones");
+    let mut total = 0;
     for file in &report.files {
         let result = simulated(&file.path, kernel.clone());
         let (rss, _) = measured_bytes(file.pid);
         assert_eq!(result.predictions[0].rss_bytes_end, rss, "{}", file.path.display());
+        total += rss;
     }
+    let family = simulated(&report.files[0].path, kernel).predictions[0].family.expect("a family");
+    assert_eq!(family.processes, 7);
+    assert!(family.rss_bytes_peak >= total, "{family:?}, {total} at the end");
+}
+
+/// The frames of a process's private anonymous memory other than its stack, by pagemap; empty unless this user is root.
+fn frames(pid: u32, found: &mut BTreeSet<u64>) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).expect("pagemap");
+    for line in maps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words[1].ends_with('p') && words[4] == "0" && words.get(5).is_none_or(|name| *name == "[heap]") {
+            let (start, end) = words[0].split_once('-').expect("a range");
+            let page = |word| u64::from_str_radix(word, 16).expect("an address") / 4096;
+            for page in page(start)..page(end) {
+                let mut entry = [0; 8];
+                pagemap.read_exact_at(&mut entry, page * 8).expect("an entry");
+                let entry = u64::from_le_bytes(entry);
+                if entry >> 63 == 1 && entry & ((1 << 55) - 1) != 0 {
+                    found.insert(entry & ((1 << 55) - 1));
+                }
+            }
+        }
+    }
+}
+
+/// The processes of a service that were there are one family with those that come later: each counts in the total, and
+/// what they share counts once in their group.
+#[test]
+fn a_service_is_one_family_with_the_children_that_it_had() {
+    let directory = TempDir::new().expect("a directory");
+    let (Some(path), Some(kernel)) = (compiled(&directory, "family"), this_kernel()) else { return };
+    let mut program = Program::start(&path, &["64"]);
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    let Some((report, _)) = recorded(&mut program, &options) else { return };
+    assert_eq!((report.files.len(), report.lost_events), (3, 0));
+    let (mut distinct, mut sum) = (BTreeSet::new(), 0);
+    for file in &report.files {
+        frames(file.pid, &mut distinct);
+        sum += measured_bytes(file.pid).0;
+    }
+    let charged = distinct.len() as u64 * 4096;
+    assert!((88 << 20..90 << 20).contains(&charged), "{charged}: 64, 16 and 8 MiB");
+    // Page tables, and the kernel's records of mappings.
+    let more = 2 << 20;
+    for file in &report.files {
+        let limited = |bytes| KernelConfig { memory_limit_bytes: Some(bytes), ..kernel.clone() };
+        let result = simulated(&file.path, limited(charged + more));
+        let prediction = &result.predictions[0];
+        let family = prediction.family.expect("a family");
+        assert_eq!(family.processes, 3, "{}", file.path.display());
+        assert!(family.rss_bytes_peak.abs_diff(sum) < 1 << 20, "{family:?}, {sum} by smaps");
+        let limit = prediction.memory_limit.as_ref().expect("a limit");
+        assert!(limit.survives() && limit.pressure.charged_bytes_peak >= charged, "{limit:?}, {charged} by frames");
+        let result = simulated(&file.path, limited(charged - more));
+        assert!(!result.predictions[0].memory_limit.as_ref().expect("a limit").survives(), "{}", file.path.display());
+    }
+    // Touched before: told by its size, with what decides about it.
+    let result = simulated(&report.files[0].path, kernel);
+    let (traps, mapped) = (&result.traps_outside, &result.mapped_outside);
+    assert_eq!(traps.get(&Outside::SharedMemory), None);
+    let rss_bytes_peak = result.predictions[0].rss_bytes_peak;
+    assert!(groups::outside_table(traps, mapped, result.traps_recorded, rss_bytes_peak).is_some(), "{mapped:?}");
 }
 
 /// With huge pages off, each touch is seen, so that other settings can be predicted; afterwards they are on again.

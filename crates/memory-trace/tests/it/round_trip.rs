@@ -216,7 +216,7 @@ fn a_repaired_recording_is_sound() {
 fn a_recording_that_begins_in_the_middle_is_of_version_3() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.hkm");
-    let beginning = Beginning::Attached { stopped_ns: 1_234_567 };
+    let beginning = Beginning::Attached { stopped_ns: 1_234_567, lazy_unknown_bytes: 8192 };
     for stack_depth in [None, Some(8)] {
         let header = Header { beginning, stack_depth, ..Header::example(&["app"]) };
         let pages = PagesAtStart { pages: 5..9, state: PageAtStart::Huge };

@@ -132,11 +132,11 @@ impl Recorder<'_> {
         waited.inspect_err(|_| redirection.cancel()).map_err(|why| refused(&why))?;
         let begun_s = began.elapsed().as_secs_f64();
         threads.convert_early(session, self.target.inside_pid);
-        let result = watch(session, options, end, &signals, show);
+        let result = watch(session, options, end, &redirection, &signals, show);
         let restored = has_left(&redirection);
         let begun = threads.end();
-        result?;
-        Ok((Attachment { pid, begun_s, restored }, begun, began.elapsed().as_secs_f64() - begun_s))
+        let executed = result?;
+        Ok((Attachment { pid, begun_s, restored, executed }, begun, began.elapsed().as_secs_f64() - begun_s))
     }
 }
 
@@ -168,25 +168,31 @@ fn wait_for_call(
     }
 }
 
-/// Watches the process until the recording ends.
+/// Watches the process until the recording ends. Returns whether it was seen to execute another program: its memory is gone,
+/// and it runs on.
 fn watch(
     session: &Session,
     options: &Options,
     end: &EndOf,
+    redirection: &Redirection<'_>,
     signals: &EndingSignals,
     show: &mut dyn FnMut(&Progress),
-) -> Result<(), RecordError> {
+) -> Result<bool, RecordError> {
     let mut watch = Watch::new(session, options.duration);
+    let failed = |source| RecordError::Start { command: "the recorded process".into(), source };
+    let mut executed = false;
     loop {
         if signals.take().is_some() {
             session.control.end(EndReason::Request)?;
         }
-        if watch.look(show)? == WatchDecision::Detach {
-            return Ok(());
-        }
-        let failed = |source| RecordError::Start { command: "the recorded process".into(), source };
-        if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
-            return Ok(());
+        let is_over = watch.look(show)? == WatchDecision::Detach;
+        let has_no_memory = redirection.answer().is_none();
+        // A process that ends loses its memory a moment before.
+        let wait_ms = if is_over { BEGIN_INTERVAL_MS } else { WATCH_INTERVAL_MS };
+        let has_ended = (!is_over || has_no_memory) && end.came_within(wait_ms).map_err(failed)?;
+        executed |= has_no_memory && !has_ended;
+        if is_over || has_ended {
+            return Ok(executed);
         }
     }
 }

@@ -136,6 +136,7 @@ int main(int argc, char **argv) {
         case 'f': fork_and_work(number); break;
         case 'o': free_old(number); break;
         case 'p': use_plugin(plugin, number); break;
+        case 'x': execl("/bin/sleep", "sleep", "100", NULL); return 3;
         case 'g': dl_iterate_phdr(hash_module, &hash); break;
         }
         int length = snprintf(line, sizeof line, "%d %llu\n", failures, (unsigned long long)hash);

@@ -63,13 +63,18 @@ impl Program {
 
     /// Sends a command; returns the hash in the answer. All results within the program are right.
     fn ask(&mut self, command: &str) -> u64 {
-        // In one piece: the program answers each piece that it reads.
-        self.input.write_all(format!("{command}\n").as_bytes()).expect("it reads");
+        self.tell(command);
         let mut line = String::new();
         self.output.read_line(&mut line).expect("it answers");
         let (failures, hash) = line.trim().split_once(' ').expect("two numbers");
         assert_eq!(failures, "0", "{command}");
         hash.parse().expect("a number")
+    }
+
+    /// Sends a command that it does not answer.
+    fn tell(&mut self, command: &str) {
+        // In one piece: the program answers each piece that it reads.
+        self.input.write_all(format!("{command}\n").as_bytes()).expect("it reads");
     }
 
     /// A hash of all slots, once all functions that the program uses are looked up.
@@ -201,6 +206,25 @@ fn all_calls_from_the_beginning_on_are_recorded() {
         assert!(attached.restored && attached.pid == program.pid(), "{attached:?}");
         program.end();
     }
+}
+
+/// The trace ends with the program's memory, and the report says that the rest is missing.
+#[test]
+fn a_program_that_the_process_executes_is_missed_and_told() {
+    let dir = scratch();
+    let mut program = Program::start(dir.path(), &[]);
+    let options = Options { duration: Some(Duration::from_millis(1500)), ..Options::default() };
+    let recording = Recording::begin(dir.path(), program.pid(), options);
+    program.ask("n 100");
+    program.ask("w");
+    program.tell("x");
+    // No session of its own any more: the recording ends at its duration.
+    let report = recording.recording.join().expect("no panic").unwrap_or_else(|why| panic!("{why}"));
+    program.child.kill().expect("it runs on");
+    program.child.wait().expect("it ends");
+    let attached = report.attached.expect("attached");
+    assert!(attached.executed, "{attached:?}");
+    assert_eq!(counted(&events(&report.traces[0]))[&("allocated", 1077)], 100);
 }
 
 #[test]

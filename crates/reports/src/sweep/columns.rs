@@ -2,11 +2,13 @@
 
 use hksim_cost_model::SystemTime;
 use hksim_explore::described::Described;
+use hksim_explore::figures::Figures;
 use hksim_explore::priced::{Priced, figures};
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::Size;
 use hksim_text::units::{bytes, bytes_apart, count};
 
+use crate::memory_limit;
 use crate::simulation::huge_bytes_peak;
 
 /// A figure of a row, as a column.
@@ -89,7 +91,7 @@ macro_rules! time_of {
 }
 
 /// All columns.
-pub(super) fn columns<P: Described>() -> [Column<P>; 26] {
+pub(super) fn columns<P: Described>() -> [Column<P>; 29] {
     [
         time_of!("ns/call", Lowest, ns_per_call.median),
         time_of!("ns instr", None, parts_ns_per_call.instructions),
@@ -124,6 +126,16 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 26] {
             |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
         ),
         kind(
+            "bound RSS",
+            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.rss_bytes_max as f64),
+            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| bytes(most.rss_bytes_max)),
+        ),
+        kind(
+            "bound huge",
+            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.huge_pages_max as f64),
+            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| count(most.huge_pages_max)),
+        ),
+        kind(
             "unasked",
             |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
             |row| row.report.huge_bytes_unasked.map_or("-".into(), |bytes| Size(bytes).to_string()),
@@ -154,6 +166,11 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 26] {
             is_optional: true,
         },
         count_of!(kind, "failed", requests_failed),
+        kind(
+            "outcome",
+            |row| f64::from(u8::from(row.report.memory_limit.is_some())),
+            |row| memory_limit::word(row.report.memory_limit.as_ref()).to_string(),
+        ),
     ]
 }
 
@@ -203,7 +220,7 @@ fn floor_ratio<P>(row: &Priced<P>) -> f64 {
 }
 
 /// Whether a row has the best figure of a column in which rows differ. Rows with failed requests are not compared: they
-/// did less work.
+/// did less work. Nor are rows that are killed at a memory limit.
 pub(super) fn is_best<P>(column: &Column<P>, row: &Priced<P>, rows: &[Priced<P>]) -> bool {
     // Negate where the lowest is best.
     let goodness = |row: &Priced<P>| match column.best {
@@ -211,7 +228,7 @@ pub(super) fn is_best<P>(column: &Column<P>, row: &Priced<P>, rows: &[Priced<P>]
         Best::Highest => (column.key)(row),
         Best::None => 0.0,
     };
-    let is_served = |row: &&Priced<P>| row.report.requests_failed == 0;
+    let is_served = |row: &&Priced<P>| Figures::of(&row.report).is_served();
     let own = goodness(row);
     is_served(&row)
         && rows.iter().filter(is_served).any(|other| own > goodness(other))

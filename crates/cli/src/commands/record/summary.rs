@@ -140,7 +140,8 @@ fn totals(report: &RecordReport) -> String {
 
 /// What the count of lost events does not include.
 fn missing(report: &RecordReport) -> String {
-    let (programs, processes) = (report.unseen_programs.len(), report.outliving.len());
+    let programs = report.unseen_programs.len() + usize::from(has_executed(report));
+    let processes = report.outliving.len();
     let mut parts = Vec::new();
     if programs > 0 {
         parts.push(format!("{programs} {} without the recorder", plural(programs, "program", "programs")));
@@ -151,9 +152,20 @@ fn missing(report: &RecordReport) -> String {
     if parts.is_empty() { String::new() } else { format!(" besides {}", parts.join(" and ")) }
 }
 
+/// Whether the process to which the recorder attached executed another program.
+fn has_executed(report: &RecordReport) -> bool {
+    report.attached.is_some_and(|attached| attached.executed)
+}
+
 /// What a process to which the recorder attached keeps.
 fn attached(report: &RecordReport) -> String {
-    let Some(Attachment { pid, restored, .. }) = report.attached else { return String::new() };
+    let Some(Attachment { pid, restored, executed, .. }) = report.attached else { return String::new() };
+    if executed {
+        return format!(
+            "process {pid} ran already: blocks from before are unknown; it executed another program meanwhile, which is not \
+             recorded: the trace ends there\n"
+        );
+    }
     let now = if restored { "" } else { "; its calls go through it until its next call" };
     format!(
         "process {pid} ran already: blocks from before are unknown, and so are calls through function pointers obtained \
