@@ -13,7 +13,7 @@
 //! | [`mappings`], [`pages`], `calls`, `folio`, `blocks` | the state of the process |
 //! | [`functions`], `wrappers`, `call_targets` | names, and who makes a system call |
 //! | [`sentences`] | causes in words |
-//! | [`remedies`] | settings, huge pages and designs that are tried |
+//! | [`remedies`], `designs` | settings, huge pages and designs that are tried |
 
 mod attributor;
 mod blocks;
@@ -22,6 +22,7 @@ mod call_targets;
 mod calls;
 mod classify;
 mod current;
+mod designs;
 mod error;
 mod events;
 mod explained;

@@ -1,17 +1,14 @@
 //! Remedies that are tried: settings of the library and transparent huge pages by replay, designs by simulation.
 
-use hksim_explore::error::ExploreError;
-use hksim_explore::flags::{BaseKernel, RunConfig};
+use hksim_explore::flags::RunConfig;
 use hksim_explore::inputs::Trace;
 use hksim_explore::knobs::{Knob, NUMBER, knobs};
-use hksim_explore::runs::{Listener, setup};
-use hksim_policy::Policy;
-use hksim_policy::flags::Flag;
+use hksim_explore::runs::Listener;
 use hksim_replay::library::{Library, c_library, library};
 use hksim_replay::{HugePages, ReplayError, ReplaySpec, Skipped, Target};
-use hksim_sim::{SimConfig, sweep};
 
 use crate::breakdown::CauseKey;
+use crate::designs::nearest;
 use crate::error::AttributionError;
 use crate::explained::{Explained, explain};
 use crate::modes::{here, huge_pages};
@@ -20,8 +17,6 @@ use crate::modes::{here, huge_pages};
 const SETTINGS_MAX: usize = 12;
 /// Share of a cause that a remedy must remove to be named.
 const NOTICEABLE: f64 = 0.05;
-/// How much more peak RSS a design may have than the library.
-const RSS_ALLOWED: f64 = 1.05;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +115,7 @@ impl Question<'_> {
             Ok(huge) => self.replay(Remedy::HugePages(mode), self.spec, huge, (before, causes), &mut trials)?,
             Err(why) => trials.skipped.push(Skipped::new("remedies by huge pages", why)),
         }
-        trials.tried.extend(self.design(before)?);
+        trials.tried.extend(nearest(self, before, causes)?);
         Ok(trials)
     }
 
@@ -179,47 +174,6 @@ impl Question<'_> {
         }
         settings
     }
-
-    /// The design of hksim's own allocator that has the fewest installs without more peak RSS; if all have more, the
-    /// one with the least.
-    fn design(&self, before: &Explained) -> Result<Option<Tried>, AttributionError> {
-        let designs: Vec<(String, Policy)> = DESIGNS.iter().filter_map(|flags| design(flags)).collect();
-        let setups = designs.iter().map(|&(_, policy)| {
-            let config = RunConfig { policy, ..self.config.clone() };
-            setup(&config, self.trace, BaseKernel::AsItComes).map_err(ExploreError::from)
-        });
-        let setups = setups.collect::<Result<Vec<SimConfig>, _>>()?;
-        let reports = sweep(&self.trace.input, &setups, &*self.listener.begin())?;
-        let served = designs.into_iter().zip(reports).filter(|(_, report)| report.requests_failed == 0);
-        let allowed = (before.totals.rss_bytes_peak as f64 * RSS_ALLOWED) as u64;
-        // Those within the limit by installs, the others after them by RSS.
-        let rank = |rss: u64, installs: u64| if rss <= allowed { (0, installs) } else { (1, rss) };
-        let best = served.min_by_key(|(_, report)| rank(report.rss_bytes_peak, report.installs.total));
-        Ok(best.map(|((flags, _), report)| Tried {
-            remedy: Remedy::Design(flags),
-            installs: report.installs.total,
-            rss_bytes_peak: report.rss_bytes_peak,
-            installs_of_causes: None,
-        }))
-    }
-}
-
-/// Flags of the designs that are simulated.
-const DESIGNS: [&[(&str, &str)]; 5] = [
-    &[("huge", "thp")],
-    &[("huge", "never")],
-    &[("huge", "never"), ("purge", "none")],
-    &[("huge", "never"), ("warm-slabs", "8")],
-    &[("huge", "never"), ("purge-delay", "0")],
-];
-
-fn design(flags: &[(&str, &str)]) -> Option<(String, Policy)> {
-    let mut policy = Policy::default();
-    for &(name, value) in flags {
-        Flag::find(name)?.set(&mut policy, value).ok()?;
-    }
-    let words: Vec<String> = flags.iter().map(|(name, value)| format!("--{name} {value}")).collect();
-    Some((words.join(" "), policy))
 }
 
 /// What a trace needs at most.
@@ -299,14 +253,6 @@ pub fn best(tried: &[Tried], index: usize, of_cause: u64, total: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_design_is_valid() {
-        for flags in DESIGNS {
-            let (words, policy) = design(flags).unwrap_or_else(|| panic!("{flags:?}"));
-            assert!(policy.prepare().is_ok(), "{words}");
-        }
-    }
 
     #[test]
     fn variables_with_lists_keep_the_users_settings() {

@@ -22,19 +22,23 @@ pub fn names(mappings: &[Mapping]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(mappings.len());
     for (index, mapping) in mappings.iter().enumerate() {
         let before = index.checked_sub(1).map(|before| &mappings[before]);
-        let after = mappings.get(index + 1);
-        let continues = before.is_some_and(|before| before.addresses.end == mapping.addresses.start);
-        let is_rest_of_arena = continues
-            && is_unnamed(mapping)
-            && names.last().is_some_and(|name| name == ARENAS)
-            && !mapping.addresses.start.is_multiple_of(ARENA_BYTES);
-        let runtime = || runtimes.iter().find(|runtime| is_unnamed(mapping) && runtime.holds(mapping));
-        names.push(match before {
-            _ if is_rest_of_arena || begins_arena(mapping, after) => ARENAS.to_string(),
-            Some(guard) if continues && is_stack(guard, mapping) => "thread stacks".to_string(),
-            Some(file) if continues && is_bss(file, mapping) => "program data (bss)".to_string(),
-            _ => runtime().map_or_else(|| kernel_name(mapping), |runtime| runtime.words().to_string()),
-        });
+        let before = before.filter(|before| before.addresses.end == mapping.addresses.start);
+        let follows_arena = before.is_some() && names.last().is_some_and(|name| name == ARENAS);
+        let runtime = runtimes.iter().find(|runtime| is_unnamed(mapping) && runtime.holds(mapping));
+        let name = match (runtime, before) {
+            // Go's heap and the Java heap can have the shape of an arena.
+            (Some(runtime), _) if runtime.chooses_addresses() => runtime.words(),
+            _ if begins_arena(mapping, mappings.get(index + 1)) => ARENAS,
+            _ if follows_arena && is_unnamed(mapping) && !mapping.addresses.start.is_multiple_of(ARENA_BYTES) => ARENAS,
+            (_, Some(guard)) if is_stack(guard, mapping) => "thread stacks",
+            (_, Some(file)) if is_bss(file, mapping) => "program data (bss)",
+            (Some(runtime), _) => runtime.words(),
+            (None, _) => {
+                names.push(kernel_name(mapping));
+                continue;
+            }
+        };
+        names.push(name.to_string());
     }
     names
 }
@@ -53,7 +57,7 @@ enum Runtime {
 
 /// The Java heap is below this address if references are compressed: heaps of less than 32 GiB.
 const COMPRESSED_END: u64 = 32 << 30;
-/// Where Go's heap begins, and how much of it is recognised.
+/// Where Go's heap is up to Go 1.25, as far as it is recognised. Later ones choose a random place.
 const GO: std::ops::Range<u64> = 0xc0_0000_0000..0xe0_0000_0000;
 /// Addresses for which mimalloc asks.
 const MIMALLOC: std::ops::Range<u64> = 2 << 40..30 << 40;
@@ -90,6 +94,11 @@ impl Runtime {
         }
     }
 
+    /// Whether its memory is at addresses that hardly anything else has.
+    const fn chooses_addresses(self) -> bool {
+        !matches!(self, Self::Jemalloc)
+    }
+
     /// Whether it would place memory where an unnamed mapping is.
     fn holds(self, mapping: &Mapping) -> bool {
         let addresses = &mapping.addresses;
@@ -122,8 +131,8 @@ fn is_unnamed(mapping: &Mapping) -> bool {
 /// Whether a mapping is the used part of an arena's heap: aligned, and with the rest of its reservation after it.
 fn begins_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
     let end = mapping.addresses.start.saturating_add(ARENA_BYTES);
-    // A longer one is something else: the Java heap has the same alignment.
-    let fits = mapping.addresses.end <= end;
+    // Others are something else: the Java heap is longer, and Go's heap is where the program wants it.
+    let fits = mapping.addresses.end <= end && mapping.addresses.start >= PLACED_BY_KERNEL;
     let is_whole = mapping.addresses.end == end;
     let is_reserved = |after: &Mapping| {
         after.is_inaccessible()
@@ -205,28 +214,29 @@ mod tests {
         assert_eq!(names(&parse(text)), expected);
     }
 
-    /// The places are those of OpenJDK 17, Node.js 20, jemalloc 5.3 and Go 1.26.
+    /// The places are those of OpenJDK 17, Node.js 20, jemalloc 5.3, and Go 1.26 without its random heap base.
     #[test]
     fn runtimes_are_named_only_where_their_files_are_mapped() {
         let memory = "e0000000-f7a00000 rw-p 0 00:00 0 \n\
                       f7a00000-100000000 ---p 0 00:00 0 \n\
                       c000000000-c000400000 rw-p 0 00:00 0 \n\
+                      c000400000-c004000000 ---p 0 00:00 0 \n\
                       38bcc1f00000-38bcc2051000 rw-p 0 00:00 0 \n\
                       38bcc3001000-38bcc3051000 rw-p 0 00:00 0 \n\
                       7fafd7600000-7fafd7e00000 rw-p 0 00:00 0 \n\
                       7fafd87ff000-7fafd8800000 rw-p 0 00:00 0 \n";
         let with = |file: &str| names(&parse(&format!("{memory}7fafd9000000-7fafd9100000 r-xp 0 fe:01 8 {file}")));
         let expected = |changed: &[(usize, &'static str)]| {
-            let mut names = ["anonymous"; 7];
-            (names[1], names[2]) = ("reserved", "looks like Go's heap");
+            let mut names = ["anonymous"; 8];
+            (names[1], names[2], names[3]) = ("reserved", "looks like Go's heap", "reserved");
             changed.iter().for_each(|&(at, name)| names[at] = name);
             names
         };
-        assert_eq!(with("/lib/libc.so.6")[..7], expected(&[]));
-        assert_eq!(with("/lib/jvm/libjvm.so")[..7], expected(&[(0, "looks like the Java heap")]));
+        assert_eq!(with("/lib/libc.so.6")[..8], expected(&[]));
+        assert_eq!(with("/lib/jvm/libjvm.so")[..8], expected(&[(0, "looks like the Java heap")]));
         let jemalloc = "looks like jemalloc";
-        assert_eq!(with("/lib/libjemalloc.so.2")[..7], expected(&[(0, jemalloc), (3, jemalloc), (5, jemalloc)]));
+        assert_eq!(with("/lib/libjemalloc.so.2")[..8], expected(&[(0, jemalloc), (4, jemalloc), (6, jemalloc)]));
         let v8 = "looks like V8's heap";
-        assert_eq!(with("/usr/bin/node")[..7], expected(&[(0, v8), (2, v8), (3, v8)]));
+        assert_eq!(with("/usr/bin/node")[..8], expected(&[(0, v8), (2, v8), (4, v8)]));
     }
 }

@@ -25,8 +25,8 @@
 //!
 //! - Start: [`new`](Kernel::new), [`with_arena`](Kernel::with_arena), [`config`](Kernel::config) (`lib.rs`,
 //!   `script/execute.rs`)
-//! - A process that is known from some moment on: [`know_mapping`](Kernel::know_mapping),
-//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`at_start.rs`)
+//! - A process that is known from some moment on: [`beside`](Kernel::beside), [`know_mapping`](Kernel::know_mapping),
+//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`lib.rs`, `at_start.rs`)
 //! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
 //!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
 //! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)

@@ -59,12 +59,7 @@ impl Edits {
             Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
             Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
             Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
-            Action::Advise { pages, advice, .. } => match (self.advise, self.madv_free, advice) {
-                (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => done(Ok(())),
-                (_, MadvFree::DontNeed, Advice::Free) => self.after_free.advise(kernel, pages, Advice::DontNeed),
-                (_, MadvFree::Recorded, Advice::Free) => self.after_free.advise(kernel, pages, Advice::Free),
-                _ => kernel.advise(pages.clone(), *advice),
-            },
+            Action::Advise { pages, advice, .. } => self.advise(kernel, pages, *advice),
             Action::Lock { pages, on_fault } => kernel.lock(pages.clone(), *on_fault),
             Action::Unlock(pages) => done(kernel.unlock(pages.clone())),
             Action::LockAll(flags) => kernel.lock_all(*flags),
@@ -103,6 +98,17 @@ impl Edits {
                 done(Ok(()))
             }
             Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),
+        }
+    }
+
+    fn advise(self, kernel: &mut Kernel, pages: &Range<u64>, advice: Advice) -> Outcome {
+        match (self.advise, self.madv_free, advice) {
+            (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => {
+                Outcome { result: Ok(()), installs: Vec::new() }
+            }
+            (_, MadvFree::DontNeed, Advice::Free) => self.after_free.advise(kernel, pages, Advice::DontNeed),
+            (_, MadvFree::Recorded, Advice::Free) => self.after_free.advise(kernel, pages, Advice::Free),
+            _ => kernel.advise(pages.clone(), advice),
         }
     }
 }

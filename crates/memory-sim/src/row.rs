@@ -399,9 +399,13 @@ impl MemoryRow {
 
     /// The row for CSV.
     pub fn csv(&self) -> Map<String, Value> {
-        let Prediction { setting, installs, .. } = &self.prediction;
-        let prediction = &self.prediction;
-        let row = json!({
+        [self.csv_inputs(), self.csv_figures(), self.csv_ends()].into_iter().filter_map(object).flatten().collect()
+    }
+
+    /// The columns of what was simulated.
+    fn csv_inputs(&self) -> Value {
+        let Prediction { setting, .. } = &self.prediction;
+        json!({
             "file": self.recording.file,
             "command": self.recording.command.join(" "),
             "allocator": self.allocator.as_ref().map(|allocator| allocator.name.clone()),
@@ -418,6 +422,14 @@ impl MemoryRow {
             "advise": setting.advise.word(),
             "thp_prctl": setting.thp_prctl.word(),
             "madv_free": setting.madv_free.word(),
+        })
+    }
+
+    /// The columns of the figures that every row has.
+    fn csv_figures(&self) -> Value {
+        let Prediction { installs, .. } = &self.prediction;
+        let prediction = &self.prediction;
+        json!({
             "installs": installs.total,
             "installs_base_4k": installs.by_kind.base_4k,
             "installs_mthp": installs.by_kind.mthp,
@@ -442,8 +454,7 @@ impl MemoryRow {
             "page_table_bytes_peak": prediction.page_table_bytes_peak,
             "system_time_median_s": self.system_time.as_ref().and_then(|time| time.price).map(|price| price.median_s),
             "lost_events": self.recording.lost_events,
-        });
-        [row, self.csv_ends()].into_iter().filter_map(object).flatten().collect()
+        })
     }
 
     /// The columns about khugepaged's work, a memory limit, and ranges.

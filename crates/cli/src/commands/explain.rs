@@ -51,7 +51,8 @@ pub struct Args {
     /// Explain a replay on this malloc library: a name or a file (glibc, ./my.so), with settings if wanted
     /// (jemalloc:dirty_decay_ms=0)
     ///
-    /// Names are glibc, mimalloc, jemalloc, gperftools and tbbmalloc. Without this flag, a simulation is explained.
+    /// Names are glibc, mimalloc, jemalloc, gperftools, tbbmalloc, rpmalloc and snmalloc. Without this flag, a simulation is
+    /// explained.
     #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "fork_at", "profile"])]
     on: Option<String>,
     #[command(flatten)]

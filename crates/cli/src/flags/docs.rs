@@ -32,7 +32,7 @@ This page lists the flags of the allocator, of the program and of the simulated 
   below are those of `default`. `lean` is `--huge-heaps 0 --huge-fill 75`; `hksim run` starts from it.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
 - `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
-- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page`, `--memory-limit`, `--khugepaged` and `--max-ptes-none` describe a simulated kernel, so `replay` and `validate`
+- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page`, `--memory-limit`, `--khugepaged`, `--max-ptes-none`, `--pages-to-scan` and `--scan-sleep-millisecs` describe a simulated kernel, so `replay` and `validate`
   of a trace refuse them. `--kernel host` uses all settings of this machine, as `validate` does; the other flags override single settings.
 - A [memory recording](memory-recording.md) has an allocator of its own: `sim`, `sweep` and `validate` then take the flags of the kernel,
   and three edits of the recording. `--advise none|all|heap|>=SIZE|drop` (default none) advises mappings with `MADV_HUGEPAGE` beside the

@@ -17,6 +17,7 @@ use hksim_replay::compare::Sample;
 use hksim_reports::comparison::residency;
 use hksim_reports::memory_limit::{self, range};
 use hksim_reports::memory_prediction::{addresses, coverage, head, kernel, stacks};
+use hksim_reports::verdict;
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
@@ -154,6 +155,9 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(String::new());
     }
     lines.push("* Pareto front of traps and peak RSS".to_string());
+    if first.allocator.is_some() {
+        lines.extend(verdict::of_predictions(&named_rows(rows, settings)));
+    }
     lines.extend(memory_limit::killed(rows.iter().map(|row| row.prediction.memory_limit.as_ref())));
     lines.extend(memory_limit::unseen_in(rows));
     let shortage = |row: &MemoryRow| {
@@ -168,6 +172,13 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(outside(&first.traps_outside));
     }
     text(&lines)
+}
+
+/// The rows, by the words in which they differ.
+fn named_rows<'a>(rows: &'a [MemoryRow], settings: &[NamedSetting]) -> Vec<(String, &'a MemoryRow)> {
+    let columns = columns(rows, settings, &ColumnsArgs::default());
+    let name = |row, named| columns.iter().map(|column| (column.cell)(row, named)).collect::<Vec<_>>().join(" ");
+    rows.iter().zip(settings.iter().cycle()).map(|(row, named)| (name(row, named), row)).collect()
 }
 
 /// RSS of each row at the marks of the replayed trace, or over its events; `None` without a replay.

@@ -330,7 +330,9 @@ fn planted_counts_are_fitted() {
 #[test]
 fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
     let bench = Bench::with_trace();
-    let output = bench.run("explain rm.hkt --on glibc --causes 2 --against glibc:mmap_threshold=65536 --folded on.folded --format json");
+    let output = bench.run(
+        "explain rm.hkt --on glibc --causes 2 --against glibc:mmap_threshold=65536 --folded on.folded --format json",
+    );
     if output.stderr.contains("perf_event_paranoid") {
         println!("skipped: {}", output.stderr);
         return;

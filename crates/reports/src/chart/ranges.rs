@@ -105,27 +105,28 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
     }
     let per_cell = most.div_ceil(CELLS_MAX).next_power_of_two();
     looks.iter_mut().for_each(|look| look.cells = merged(&look.cells, per_cell));
-    let title = format!("process {pid} ({}): 2 MiB ranges of private anonymous memory by address", plain(&program));
+    let title = format!("process {pid} ({}): 2 MiB ranges by address", plain(&program));
     let grid = Grid::of(medium, per_cell as u64);
     Ok(Some(drawn(&title, looks, grid, medium)))
 }
 
 /// The cells of a map, one for each range: in the order of addresses, with one between ranges that do not follow each
-/// other.
+/// other. A range of two mappings is drawn for the first one.
 fn cells(map: &[MapRun]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     let mut end = None;
     for run in map.iter().filter(|run| !is_reservation(run)) {
         let shade = Shade::of(run);
-        if end.is_some_and(|end| end != run.address) {
+        if end.is_some_and(|end| end < run.address) {
             cells.push(Cell { address: end.unwrap_or_default(), shade: None });
         }
-        let shown =
-            if run.small_bytes == 0 && shade.group != Group::Huge { run.ranges.min(EMPTY_MAX) } else { run.ranges };
+        let is_empty = run.small_bytes == 0 && shade.group != Group::Huge;
+        let shown = if is_empty { run.ranges.min(EMPTY_MAX) } else { run.ranges };
         let room = RANGES_MAX.saturating_sub(cells.len()) as u64;
         let address = |number: u64| run.address.saturating_add(number.saturating_mul(HUGE_BYTES));
-        cells.extend((0..shown.min(room)).map(|number| Cell { address: address(number), shade: Some(shade) }));
-        end = Some(address(shown));
+        let of_run = (0..shown.min(room)).map(address).filter(|at| end.is_none_or(|end| end <= *at));
+        cells.extend(of_run.map(|address| Cell { address, shade: Some(shade) }));
+        end = end.max(Some(address(shown)));
     }
     cells
 }
@@ -237,7 +238,7 @@ impl Grid {
             several => format!("a cell is {several} ranges, with the colour of most"),
         };
         format!(
-            "{cell}, a row at most {row}; blank: other addresses. Left out: reservations without access, and of a run of \
+            "private anonymous memory; {cell}, a row at most {row}; blank: other addresses. Left out: reservations without access, and of a run of \
              empty ranges those after the first {EMPTY_MAX}."
         )
     }
