@@ -127,9 +127,7 @@ impl Files {
         match origin {
             SpaceOrigin::Executed(_) if is_started_program => header,
             // Also of a process that was attached to: what it executes is known from its start.
-            SpaceOrigin::Executed(program) => {
-                Header { command: vec![program], beginning: Beginning::Exec, ..header }
-            }
+            SpaceOrigin::Executed(program) => Header { command: vec![program], beginning: Beginning::Exec, ..header },
             SpaceOrigin::Forked(parent) => match self.known.iter().find(|(other, _)| *other == parent) {
                 Some((_, parent)) => {
                     let beginning = Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image };

@@ -99,8 +99,9 @@ impl Family {
             }
         }
         // Add relatives until none is left.
-        let is_relative =
-            |other: &Reader, members: &[Member]| members.iter().any(|it| are_related(other.header(), it.reader.header()));
+        let is_relative = |other: &Reader, members: &[Member]| {
+            members.iter().any(|it| are_related(other.header(), it.reader.header()))
+        };
         while let Some(found) = others.iter().position(|other| is_relative(other, &members)) {
             members.push(Member::new(others.swap_remove(found)));
         }

@@ -327,8 +327,7 @@ pub fn outside_table(
     let all = traps_recorded + traps_outside.values().sum::<u64>();
     let has_traps = |kind: &Outside| traps(kind) > 0 && traps(kind) * 10 >= all;
     let is_large = |kind: &Outside| is_used_whole(*kind) && mapped(kind).bytes >= rss_bytes_peak / 10;
-    let is_told =
-        |kind: &Outside| (has_traps(kind) || is_large(kind)) && mapped(kind).bytes >= PMD_PAGES * PAGE_BYTES;
+    let is_told = |kind: &Outside| (has_traps(kind) || is_large(kind)) && mapped(kind).bytes >= PMD_PAGES * PAGE_BYTES;
     let kinds: BTreeSet<Outside> = traps_outside.keys().chain(mapped_outside.keys()).copied().collect();
     let kinds = kinds.into_iter().filter(is_told);
     let mut rows: Vec<_> = kinds.filter_map(|kind| Some((kind, lever(kind)?))).collect();

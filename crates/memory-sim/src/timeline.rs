@@ -167,9 +167,7 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
-    use hksim_linux_mm::{
-        Access, Content, KernelConfig, Khugepaged, KhugepagedWork, MapFlags, ThpConfig, ThpMode,
-    };
+    use hksim_linux_mm::{Access, Content, KernelConfig, Khugepaged, KhugepagedWork, MapFlags, ThpConfig, ThpMode};
 
     use super::*;
 

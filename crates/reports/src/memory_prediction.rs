@@ -156,7 +156,9 @@ fn over_time(timeline: &[Sample]) -> Option<Table> {
     push("RSS", |sample| bytes(sample.rss_bytes));
     push("huge pages", |sample| count(sample.huge_pages));
     if last.khugepaged.is_some() {
-        push("RSS, khugepaged, at most", |sample| sample.khugepaged.map_or("-".into(), |most| bytes(most.rss_bytes_max)));
+        push("RSS, khugepaged, at most", |sample| {
+            sample.khugepaged.map_or("-".into(), |most| bytes(most.rss_bytes_max))
+        });
         push("huge pages, at most", |sample| sample.khugepaged.map_or("-".into(), |most| count(most.huge_pages_max)));
     }
     (timeline.len() > 2).then_some(table)

@@ -88,7 +88,10 @@ fn a_program_that_the_process_executes_is_recorded_from_its_start() {
     assert!(info.contains("image 1") && !info.contains("from the middle on"), "{info}");
     assert!(!info.contains("at the start") && info.contains("mappings by exec"), "{info}");
     let json = bench.json("sim sleep.hkm");
-    assert_eq!((json["recording"]["beginning"]["kind"].as_str(), number(&json, "rss_bytes_peak") > 0), (Some("exec"), true));
+    assert_eq!(
+        (json["recording"]["beginning"]["kind"].as_str(), number(&json, "rss_bytes_peak") > 0),
+        (Some("exec"), true)
+    );
 }
 
 #[test]

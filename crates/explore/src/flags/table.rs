@@ -106,8 +106,7 @@ pub fn is_huge_value(word: &str) -> bool {
 }
 
 /// The refusal of a kernel version that is not simulated.
-const OTHER_KERNELS: &str =
-    "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer (that \
+const OTHER_KERNELS: &str = "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer (that \
      khugepaged collapses into sizes below 2 MiB, from Linux 7.2 on, is not modelled)";
 
 /// The refusal of a value that is not one of the known words.

@@ -67,12 +67,8 @@ pub fn sim(result: &Value) -> Result<String> {
     let notes = losses(prediction.recording.lost_events).into_iter().chain([words]).chain(shortage);
     let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
     let notes: String = notes.map(|note| paragraph(&note)).collect();
-    let outside = outside_table(
-        traps_outside,
-        &prediction.mapped_outside,
-        prediction.recording.traps_recorded,
-        *rss_bytes_peak,
-    );
+    let outside =
+        outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded, *rss_bytes_peak);
     Ok(notes + &groups::tables(&prediction.regions).iter().chain(&outside).map(table).collect::<String>())
 }
 
