@@ -94,6 +94,9 @@ impl Attributor {
     pub fn finish(&mut self, events: &mut Events) -> Result<(), TraceError> {
         self.advance(u64::MAX, events)?;
         self.breakdown.settle();
+        let names = self.functions.settle();
+        self.breakdown.rename(&names);
+        self.mappings.rename(&names);
         Ok(())
     }
 
@@ -187,7 +190,7 @@ impl Attributor {
     fn or_entry(&mut self, function: Option<FunctionId>, current: Option<&Current>) -> FunctionId {
         function.unwrap_or_else(|| match current.map(Current::call) {
             Some(During::Call(name)) => self.functions.named(name.to_string()),
-            Some(During::Touch) | None => FunctionId::START,
+            Some(During::Touch | During::Start) | None => FunctionId::START,
         })
     }
 
@@ -272,14 +275,21 @@ impl Attributor {
             // A mapping that ended within the call is not known any more.
             None => trap.function,
         };
-        let after = if let History::Removed { removed, .. } = trap.history { Some(removed) } else { None };
-        if let History::Removed { removed: Removed { how: Removal::Advice(_), by }, was_huge } = trap.history {
-            let is_split = was_huge && !trap.trap.present.is_huge;
-            let reason = if is_split { Reason::RefaultAfterSplit } else { Reason::RefaultAfterPurge };
-            return (reason, by, after);
-        }
-        if mapping.is_some_and(|id| self.mappings.is_per_block(id)) {
-            return (Reason::MappingPerBlock, maker, after);
+        let (after, was_huge) = match trap.history {
+            History::Removed { removed, was_huge } => (Some(removed), was_huge),
+            History::Never | History::Present => (None, false),
+        };
+        let is_per_block = mapping.is_some_and(|id| self.mappings.is_per_block(id));
+        match after {
+            Some(Removed { how: Removal::Advice(_), by }) => {
+                let is_split = was_huge && !trap.trap.present.is_huge;
+                let reason = if is_split { Reason::RefaultAfterSplit } else { Reason::RefaultAfterPurge };
+                return (reason, by, after);
+            }
+            _ if is_per_block => return (Reason::MappingPerBlock, maker, after),
+            Some(Removed { how: Removal::Unmapped, by }) => return (Reason::RefaultAfterUnmap, by, after),
+            Some(Removed { how: Removal::HeapShrunk, by }) => return (Reason::RefaultAfterTrim, by, after),
+            Some(Removed { how: Removal::Moved, .. }) | None => {}
         }
         let of_call = reasons.get(&trap.trap.place.instruction).filter(|_| trap.trap.when.moment == Moment::Call);
         let function = if of_call.is_some() { trap.function } else { maker };
@@ -292,7 +302,7 @@ impl Attributor {
     }
 
     fn call(&mut self, call: &CallRecord, events: &Events) {
-        let function = self.functions.at(&call.place).function;
+        let function = self.functions.maker(&call.place);
         let function = self.or_entry(function, events.current().filter(|_| call.when.moment == Moment::Call));
         let effect = effect(call, self.heap_end);
         self.apply(&effect, function, call, events);

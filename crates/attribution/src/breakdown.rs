@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hksim_sim::explain::INTERVALS;
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use hksim_replay::StartMemory;
+use hksim_sim::explain::{INTERVALS, Origin};
 
 use crate::functions::FunctionId;
 use crate::mappings::Source;
@@ -12,6 +14,8 @@ use crate::reason::Reason;
 /// The program's access, or the call of the allocator in which a fault was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum During {
+    /// Before the first event.
+    Start,
     /// The program used its block.
     Touch,
     /// The allocator performed this function.
@@ -45,9 +49,9 @@ pub struct FaultKey {
     /// The bytes of the request; `None` without a request.
     pub request_bytes: Option<u64>,
     /// The call site that allocated the event's object; 0 if it is unknown.
-    pub site: u32,
+    pub site: Origin<u32>,
     /// The thread of the event.
-    pub thread: u32,
+    pub thread: Origin<u32>,
     /// The last mark before, a number of the trace's list of mark names.
     pub phase: Option<u32>,
     /// The interval of the trace's time, 0 to [`INTERVALS`] - 1.
@@ -97,9 +101,9 @@ pub struct Breakdown {
     /// By size class of the request.
     pub class: BTreeMap<Option<u64>, u64>,
     /// By call site.
-    pub site: BTreeMap<u32, u64>,
+    pub site: BTreeMap<Origin<u32>, u64>,
     /// By thread.
-    pub thread: BTreeMap<u32, u64>,
+    pub thread: BTreeMap<Origin<u32>, u64>,
     /// By the last mark before.
     pub phase: BTreeMap<Option<u32>, u64>,
     /// By interval of time.
@@ -156,6 +160,26 @@ impl Accesses {
 }
 
 impl Breakdown {
+    /// Adds the pages that the library took before the first event.
+    pub(crate) fn add_startup(&mut self, startup: StartMemory) {
+        let (huge_pages, pages) = startup.pages();
+        for (page_bytes, pages) in [(HUGE_PAGE_BYTES, huge_pages), (PAGE_BYTES, pages)] {
+            let what = What {
+                reason: Reason::StartUp,
+                function: FunctionId::START,
+                mapping: Some(Source::Earlier),
+                page_bytes: Some(page_bytes),
+                after: None,
+                during: During::Start,
+                instruction: None,
+            };
+            let (site, thread) = (Origin::Start, Origin::Start);
+            if pages > 0 {
+                self.add(FaultKey { what, request_bytes: None, site, thread, phase: None, interval: 0 }, pages);
+            }
+        }
+    }
+
     /// Adds faults with equal keys.
     pub fn add(&mut self, key: FaultKey, faults: u64) {
         let FaultKey { what, request_bytes, site, thread, phase, interval } = key;
@@ -199,11 +223,31 @@ impl Breakdown {
         }
     }
 
+    /// Replaces functions by those of the same name.
+    pub(crate) fn rename(&mut self, names: &BTreeMap<FunctionId, FunctionId>) {
+        let removed = |removed: Option<Removed>| removed.map(|one| Removed { by: one.by.renamed(names), ..one });
+        rekey(&mut self.function, |function| function.renamed(names));
+        rekey(&mut self.mapping, |mapping| mapping.map(|source| source.renamed(names)));
+        rekey(&mut self.after, removed);
+        for (key, mut counts) in std::mem::take(&mut self.causes) {
+            rekey(&mut counts.after, removed);
+            let key = CauseKey { function: key.function.renamed(names), ..key };
+            self.causes.entry(key).or_default().merge(counts);
+        }
+    }
+
     /// The causes, the largest first.
     pub fn largest_causes(&self) -> Vec<(CauseKey, &CauseCounts)> {
         let mut causes: Vec<_> = self.causes.iter().map(|(&key, counts)| (key, counts)).collect();
         causes.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.installs));
         causes
+    }
+}
+
+/// Replaces the keys of a sum; those that become equal are added.
+fn rekey<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: impl Fn(K) -> K) {
+    for (old, faults) in std::mem::take(sums) {
+        *sums.entry(key(old)).or_default() += faults;
     }
 }
 
@@ -229,7 +273,8 @@ mod tests {
         let mut add = |reason, instruction, faults| {
             let (function, mapping, page_bytes, after, during) = (FunctionId::START, None, None, None, During::Touch);
             let what = What { reason, function, mapping, page_bytes, after, during, instruction };
-            let key = FaultKey { what, request_bytes: Some(faults), site: 0, thread: 0, phase: None, interval: 0 };
+            let (site, thread) = (Origin::Trace(0), Origin::Trace(0));
+            let key = FaultKey { what, request_bytes: Some(faults), site, thread, phase: None, interval: 0 };
             breakdown.add(key, faults);
         };
         // The first is seen alone mostly, and blocks are placed there later.

@@ -62,18 +62,19 @@ pub fn reason_of(
     if !is_alone && !is_inside && group.iter().any(Access::has_link) {
         linkers.0.insert(instruction);
     }
-    if !current.copies() && (group.iter().any(Access::is_link) || linkers.0.contains(&instruction)) {
+    if copies_block(group, current, blocks) {
+        return Reason::Copy;
+    }
+    if group.iter().any(Access::is_link) || linkers.0.contains(&instruction) {
         return Reason::FreeList;
     }
     let fills = group.iter().any(|access| access.fills);
-    let takes_back = current.frees() || current.copies() && !is_inside;
+    let takes_back = current.frees() || current.copies();
     if takes_back && group.iter().any(|access| access.clears && is_taken_back(access.address, current, blocks)) {
         return Reason::Clearing;
     }
     if is_inside {
-        return if current.copies() {
-            Reason::Copy
-        } else if current.zeroes() || fills {
+        return if current.zeroes() || fills {
             Reason::Zeroing
         } else if is_alone {
             Reason::FreeList
@@ -91,6 +92,20 @@ pub fn reason_of(
         None if is_beside(address, current, blocks) => Reason::Header,
         None => Reason::Metadata,
     }
+}
+
+/// Whether an instruction copies the block of a realloc: it accesses the old block and the new one only. The allocator may
+/// copy the usable bytes of the old block, which are more than the requested ones. One access at the start of the new block
+/// may also be one to a link.
+fn copies_block(group: &[Access], current: &Current, blocks: &Blocks) -> bool {
+    let is_of_blocks = |access: &Access| {
+        let is_rest = is_in_old_block(access.address, current)
+            && blocks.at(access.address).is_none_or(|block| Some(block.object) == current.object());
+        !access.clears && (current.contains(access.address) || is_rest)
+    };
+    let at_start = |access: &Access| current.placed.as_ref().is_some_and(|block| block.start == access.address);
+    let may_be_link = group.len() == 1 && !group[0].fills && at_start(&group[0]);
+    current.copies() && !may_be_link && group.iter().all(is_of_blocks)
 }
 
 /// What several accesses of one instruction were for: those of a prefault are a page apart, others are where blocks are.
@@ -111,12 +126,16 @@ fn of_several(group: &[Access]) -> Reason {
 /// Whether an address is in the block that the event takes back, its size rounded up to a power of two, or in one that was
 /// taken back before.
 fn is_taken_back(address: u64, current: &Current, blocks: &Blocks) -> bool {
-    let is_own = current.before.as_ref().is_some_and(|block| {
+    is_in_old_block(address, current) || blocks.at(address).is_some_and(|block| !block.is_live)
+}
+
+/// Whether an address is in the block that the event takes back, its size rounded up to a power of two.
+fn is_in_old_block(address: u64, current: &Current) -> bool {
+    current.before.as_ref().is_some_and(|block| {
         let bytes = (block.end - block.start).saturating_add(HEADER_BYTES);
         let rounded = bytes.checked_next_power_of_two().unwrap_or(bytes);
         (block.start..block.start.saturating_add(rounded)).contains(&address)
-    });
-    is_own || blocks.at(address).is_some_and(|block| !block.is_live)
+    })
 }
 
 /// Whether an address is beside the block of the event: near it, near the end of its size rounded up to a power of two, or on
@@ -139,7 +158,7 @@ fn is_beside(address: u64, current: &Current, blocks: &Blocks) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
+    use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 
     use super::*;
     use crate::current::Object;
@@ -190,6 +209,17 @@ mod tests {
         assert_eq!(of(&cleared, &freed), Reason::Clearing);
         let table = pages(0x60000).map(|access| Access { fills: true, clears: true, ..access });
         assert_ne!(of(&table, &freed), Reason::Clearing, "no block was there");
+        let (call, initial_touch) = (ReallocCall::Realloc, InitialTouch::None);
+        let op = Op::Realloc { object: ObjectId(0), size: 0x4000, call, initial_touch };
+        let moved = Current {
+            before: Some(0x21000..0x22800),
+            placed: Some(0x50000..0x54000),
+            ..Current::new(0, Event::new(0, ThreadId(0), op), Object::default())
+        };
+        let copied = [access(0x50000, 0), access(0x51000, 0), access(0x22900, 0)];
+        assert_eq!(of(&copied, &moved), Reason::Copy, "the rest of the old block is read");
+        assert_eq!(of(&pages(0x51000), &moved), Reason::Copy);
+        assert_eq!(of(&[access(0x50000, 0x30040)], &moved), Reason::FreeList, "a link at the start");
         assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
         assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);
         assert_eq!(of(&[access(0x50010, 7)], &malloc), Reason::FreeList);
@@ -199,5 +229,10 @@ mod tests {
         assert_eq!(of(&[sized(0x30000)], &malloc), Reason::Metadata);
         assert_eq!(of(&[sized(0x30000), sized(0x31000)], &malloc), Reason::FreeList);
         assert_eq!(of(&[sized(0x30000)], &malloc), Reason::FreeList);
+        assert_eq!(
+            of(&[access(0x50000, 0), access(0x54000, 0x58000)], &moved),
+            Reason::FreeList,
+            "links of new blocks"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The events of the trace, beside the records of its replay.
 
-use hksim_sim::explain::INTERVALS;
+use hksim_sim::explain::{INTERVALS, Origin};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, ObjectId, Op};
 use hksim_trace::hkt::TraceReader;
@@ -78,8 +78,8 @@ impl Events {
         FaultKey {
             what,
             request_bytes: current.request_bytes,
-            site: current.site,
-            thread: current.event.thread.0,
+            site: Origin::Trace(current.site),
+            thread: Origin::Trace(current.event.thread.0),
             phase: self.phase,
             interval: (interval as usize).min(INTERVALS - 1),
         }

@@ -32,10 +32,16 @@ pub struct Explained {
 }
 
 impl Explained {
+    /// Faults that the kernel charged, without those of the replay's own work, and the pages of the library's start.
+    pub fn faults(&self) -> u64 {
+        let (huge_pages, pages) = self.totals.startup.pages();
+        self.totals.faults.saturating_sub(self.faults_of_replay) + huge_pages + pages
+    }
+
     /// Faults that the kernel charged and no key contains: positive if some were not seen, negative if traps were not
     /// charged.
     pub fn faults_unseen(&self) -> i64 {
-        self.totals.faults as i64 - self.faults_of_replay as i64 - self.breakdown.total as i64
+        self.faults() as i64 - self.breakdown.total as i64
     }
 
     /// Installs of a cause of another run. Each run numbers its functions itself, so they are compared by name.
@@ -64,7 +70,8 @@ pub fn explain(spec: &ReplaySpec, huge: HugePages) -> Result<Explained, Attribut
     failure.map_or(Ok(()), Err)?;
     attributor.finish(&mut events)?;
     let interval_ends_ns = events.interval_ends_ns();
-    let Attributor { breakdown, functions, mappings, faults_of_replay, .. } = attributor;
+    let Attributor { mut breakdown, functions, mappings, faults_of_replay, .. } = attributor;
+    breakdown.add_startup(totals.startup);
     Ok(Explained { totals, breakdown, functions, mappings, faults_of_replay, interval_ends_ns })
 }
 

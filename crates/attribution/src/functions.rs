@@ -1,7 +1,7 @@
 //! The functions of the allocator: from addresses of a process to names.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use hksim_linux_probe::maps::Mapping;
@@ -10,6 +10,9 @@ use hksim_trace::sites::{Frame, Module, Sites};
 use hksim_trace::symbols::{Symbols, file_name, short_text};
 use object::{Object, ObjectSection};
 
+use crate::call_targets::Code;
+use crate::wrappers::{Wrappers, is_entry};
+
 /// A function, an index of [`Functions::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
@@ -17,6 +20,13 @@ pub struct FunctionId(pub u32);
 impl FunctionId {
     /// Nothing in the trace: the allocator's start.
     pub const START: FunctionId = FunctionId(0);
+}
+
+impl FunctionId {
+    /// The function of the same name, if it has one of `names`.
+    pub(crate) fn renamed(self, names: &BTreeMap<FunctionId, FunctionId>) -> FunctionId {
+        names.get(&self).copied().unwrap_or(self)
+    }
 }
 
 /// The beginnings of names, without underscores, of functions that others use: the caller is of interest.
@@ -68,6 +78,12 @@ pub struct Functions {
     names: Vec<String>,
     by_name: HashMap<String, FunctionId>,
     by_place: HashMap<Place, Found>,
+    wrappers: Wrappers,
+    makers_by_place: HashMap<Place, Option<FunctionId>>,
+    /// The only callers of functions that make system calls.
+    callers: BTreeMap<FunctionId, String>,
+    /// The code of files.
+    code: HashMap<u32, Code>,
     /// The starts of functions, by file.
     starts: HashMap<u32, Vec<u64>>,
 }
@@ -139,8 +155,8 @@ impl Functions {
         let (mut best, mut fills, mut clears) = (None, false, false);
         for address in std::iter::once(place.instruction).chain(callers) {
             for (name, is_of_allocator) in self.names_at(address) {
-                let plain = name.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_');
-                let is_primitive = PRIMITIVES.iter().any(|beginning| plain.starts_with(beginning));
+                let plain = plain(&name);
+                let is_primitive = is_primitive(&name);
                 fills |= best.is_none() && is_primitive && plain.starts_with("mem");
                 clears |= best.is_none() && is_primitive && plain.starts_with("memset");
                 if is_of_allocator && !is_primitive && best.is_none() {
@@ -153,10 +169,101 @@ impl Functions {
         found
     }
 
+    /// The function that made a system call, which [`settle`](Functions::settle) names; `None` if only functions are known
+    /// that are none of the allocator's, or that others use.
+    pub(crate) fn maker(&mut self, place: &Place) -> Option<FunctionId> {
+        if let Some(&maker) = self.makers_by_place.get(place) {
+            return maker;
+        }
+        let mut chain = Vec::new();
+        let callee = self.extend(&mut chain, place.instruction);
+        let callers: Vec<u64> = place.callers.iter().copied().filter(|&caller| caller != 0).collect();
+        self.follow(&mut chain, callee, &callers, true);
+        // Entries are named only if nothing else is known.
+        let within = chain.iter().position(|name| is_entry(name)).unwrap_or(chain.len()).max(1);
+        chain.truncate(within);
+        let next = FunctionId(self.names.len() as u32);
+        let Functions { wrappers, names, .. } = self;
+        let maker = chain.first().cloned().map(|name| {
+            wrappers.id(chain, || {
+                names.push(name);
+                next
+            })
+        });
+        self.makers_by_place.insert(*place, maker);
+        maker
+    }
+
+    /// Adds the functions at an address to a chain. Returns the one that contains the others.
+    fn extend(&mut self, chain: &mut Vec<String>, address: u64) -> String {
+        let names = self.names_at(address);
+        for (name, is_of_allocator) in &names {
+            if *is_of_allocator && !is_primitive(name) && chain.last() != Some(name) {
+                chain.push(name.clone());
+            }
+        }
+        names.into_iter().next_back().map(|(name, _)| name).unwrap_or_default()
+    }
+
+    /// Adds the callers of a function to a chain. A return address is one of a call that is over if the call before it is to
+    /// another function. If all are and `may_jump`, the innermost function was jumped to by the one that is called there.
+    fn follow(&mut self, chain: &mut Vec<String>, callee: String, callers: &[u64], may_jump: bool) {
+        if chain.last().is_some_and(|name| is_entry(name)) {
+            return;
+        }
+        for (at, &caller) in callers.iter().enumerate() {
+            if self.target(caller).is_none_or(|target| unsplit(&target) == unsplit(&callee)) {
+                let callee = self.extend(chain, caller - 1);
+                self.follow(chain, callee, &callers[at + 1..], false);
+                return;
+            }
+        }
+        if may_jump
+            && let Some((&caller, rest)) = callers.split_first()
+            && let Some(target) = self.target(caller)
+        {
+            if !is_primitive(&target) && chain.last() != Some(&target) {
+                chain.push(target);
+            }
+            let callee = self.extend(chain, caller - 1);
+            self.follow(chain, callee, rest, false);
+        }
+    }
+
+    /// The function that the call before a return address is to, if the call says so.
+    fn target(&mut self, return_address: u64) -> Option<String> {
+        let module = self.file_at(return_address)?;
+        let start = self.start_of(module);
+        let path = &*self.sites.modules[module as usize].path;
+        let code = self.code.entry(module).or_insert_with(|| Code::of(path));
+        let target = code.target(return_address - start)?;
+        self.names_at(start + target).into_iter().next_back().map(|(name, _)| name)
+    }
+
+    fn start_of(&self, module: u32) -> u64 {
+        self.files.iter().find(|file| file.module == module).map_or(0, |file| file.start)
+    }
+
+    /// Names the functions that made system calls. Returns for each of them the function of that name.
+    pub(crate) fn settle(&mut self) -> BTreeMap<FunctionId, FunctionId> {
+        let mut settled = BTreeMap::new();
+        for (id, named) in self.wrappers.named() {
+            let function = self.named(named.name);
+            settled.insert(id, function);
+            self.callers.extend(named.caller.map(|caller| (function, caller)));
+        }
+        settled
+    }
+
+    /// The only function that calls one which makes system calls.
+    pub fn caller(&self, function: FunctionId) -> Option<&str> {
+        self.callers.get(&function).map(String::as_str)
+    }
+
     /// The functions at an address, inlined ones first, and whether they are the allocator's.
     fn names_at(&mut self, address: u64) -> Vec<(String, bool)> {
         let Some(module) = self.file_at(address) else { return Vec::new() };
-        let start = self.files.iter().find(|file| file.module == module).map_or(0, |file| file.start);
+        let start = self.start_of(module);
         let frame = Frame { module: Some(module), address: address - start, function: None, source: None };
         let mut frames = self.symbols.borrow_mut().frames(&self.sites, &frame);
         for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
@@ -173,6 +280,22 @@ impl Functions {
     pub fn notes(&self) -> Vec<String> {
         self.symbols.borrow().notes(&self.sites)
     }
+}
+
+/// A name without the prefixes of the C library.
+fn plain(name: &str) -> &str {
+    name.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
+}
+
+/// Whether others use a function, so that its caller is of interest.
+fn is_primitive(name: &str) -> bool {
+    let plain = plain(name);
+    PRIMITIVES.iter().any(|beginning| plain.starts_with(beginning))
+}
+
+/// The name of a function without that of its part, such as `.cold`.
+fn unsplit(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(name, _)| name)
 }
 
 /// The build id of a file; empty if it has none.

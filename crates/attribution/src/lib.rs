@@ -11,26 +11,31 @@
 //! | `attributor`, `events`, `current` | the records beside the events of the trace |
 //! | `classify` | what the allocator did on a page |
 //! | [`mappings`], [`pages`], `calls`, `folio`, `blocks` | the state of the process |
-//! | [`functions`] | names |
+//! | [`functions`], `wrappers`, `call_targets` | names, and who makes a system call |
 //! | [`sentences`] | causes in words |
-//! | [`remedies`] | settings, huge pages and designs that are tried |
+//! | [`remedies`], `designs` | settings, huge pages and designs that are tried |
 
 mod attributor;
 mod blocks;
 pub mod breakdown;
+mod call_targets;
 mod calls;
 mod classify;
 mod current;
+mod designs;
 mod error;
 mod events;
 mod explained;
 mod folio;
 pub mod functions;
 pub mod mappings;
+mod modes;
 pub mod pages;
 pub mod reason;
 pub mod remedies;
 pub mod sentences;
+mod wrappers;
 
 pub use error::AttributionError;
 pub use explained::{Explained, explain};
+pub use modes::huge_pages;

@@ -25,6 +25,17 @@ pub enum Source {
     Data(u32),
 }
 
+impl Source {
+    /// The source with the function of the same name.
+    pub(crate) fn renamed(self, names: &BTreeMap<FunctionId, FunctionId>) -> Source {
+        match self {
+            Source::Heap(function) => Source::Heap(function.renamed(names)),
+            Source::Mmap(function) => Source::Mmap(function.renamed(names)),
+            Source::Earlier | Source::Data(_) => self,
+        }
+    }
+}
+
 /// The blocks that were ever placed in a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
@@ -103,6 +114,11 @@ impl Mappings {
     pub fn at(&self, address: u64) -> Option<(Range<u64>, MappingId)> {
         let (&start, &(end, id)) = self.mapped.range(..=address).next_back()?;
         (address < end).then_some((start..end, id))
+    }
+
+    /// Replaces functions by those of the same name.
+    pub(crate) fn rename(&mut self, names: &BTreeMap<FunctionId, FunctionId>) {
+        self.infos.iter_mut().for_each(|info| info.source = info.source.renamed(names));
     }
 
     /// Where a mapping comes from.

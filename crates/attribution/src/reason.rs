@@ -1,10 +1,12 @@
 //! Why a page faulted.
 
 /// Why a page faulted, in the words of a simulation where it has them. A fault has the first reason that applies, in
-/// this order: populated; refault_after_split; refault_after_purge; mapping_per_block; write_after_zero_page;
-/// otherwise what the access was for.
+/// this order: start_up; populated; refault_after_split; refault_after_purge; mapping_per_block; refault_after_unmap;
+/// refault_after_trim; write_after_zero_page; otherwise what the access was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
+    /// The library took the page before the first event.
+    StartUp,
     /// The program used its block.
     Application,
     /// The allocator used bytes within 64 bytes of the block or of its size rounded up to a power of two, or on a page of
@@ -32,13 +34,18 @@ pub enum Reason {
     RefaultAfterPurge,
     /// A page that had been part of a huge page which a purge split.
     RefaultAfterSplit,
+    /// Its mapping was unmapped, and its address mapped again.
+    RefaultAfterUnmap,
+    /// The heap had been trimmed: `brk` below it.
+    RefaultAfterTrim,
     /// A second fault on a page that was present: the first access had read it.
     WriteAfterZeroPage,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 14] = [
+    pub const ALL: [Reason; 17] = [
+        Reason::StartUp,
         Reason::Application,
         Reason::Header,
         Reason::FreeList,
@@ -52,12 +59,15 @@ impl Reason {
         Reason::Populated,
         Reason::RefaultAfterPurge,
         Reason::RefaultAfterSplit,
+        Reason::RefaultAfterUnmap,
+        Reason::RefaultAfterTrim,
         Reason::WriteAfterZeroPage,
     ];
 
     /// Its name in results.
     pub fn word(self) -> &'static str {
         match self {
+            Reason::StartUp => "start_up",
             Reason::Application => "application",
             Reason::Header => "header",
             Reason::FreeList => "free_list",
@@ -71,6 +81,8 @@ impl Reason {
             Reason::Populated => "populated",
             Reason::RefaultAfterPurge => "refault_after_purge",
             Reason::RefaultAfterSplit => "refault_after_split",
+            Reason::RefaultAfterUnmap => "refault_after_unmap",
+            Reason::RefaultAfterTrim => "refault_after_trim",
             Reason::WriteAfterZeroPage => "write_after_zero_page",
         }
     }

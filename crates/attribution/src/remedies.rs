@@ -1,27 +1,22 @@
 //! Remedies that are tried: settings of the library and transparent huge pages by replay, designs by simulation.
 
-use hksim_explore::error::ExploreError;
-use hksim_explore::flags::{BaseKernel, RunConfig};
+use hksim_explore::flags::RunConfig;
 use hksim_explore::inputs::Trace;
 use hksim_explore::knobs::{Knob, NUMBER, knobs};
-use hksim_explore::runs::{Listener, setup};
-use hksim_linux_probe::sysfs::{THP, choice};
-use hksim_policy::Policy;
-use hksim_policy::flags::Flag;
+use hksim_explore::runs::Listener;
 use hksim_replay::library::{Library, c_library, library};
 use hksim_replay::{HugePages, ReplayError, ReplaySpec, Skipped, Target};
-use hksim_sim::{SimConfig, sweep};
 
 use crate::breakdown::CauseKey;
+use crate::designs::nearest;
 use crate::error::AttributionError;
 use crate::explained::{Explained, explain};
+use crate::modes::{here, huge_pages};
 
 /// Most settings of a library that are tried.
 const SETTINGS_MAX: usize = 12;
 /// Share of a cause that a remedy must remove to be named.
 const NOTICEABLE: f64 = 0.05;
-/// How much more peak RSS a design may have than the library.
-const RSS_ALLOWED: f64 = 1.05;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +79,8 @@ pub struct Question<'a> {
     pub trace: &'a Trace,
     /// The replay on the library.
     pub spec: &'a ReplaySpec,
+    /// Its huge pages.
+    pub huge: HugePages,
     /// The kernel and the touches of simulations.
     pub config: &'a RunConfig,
     /// Is told what is simulated.
@@ -109,23 +106,16 @@ impl Question<'_> {
         for variables in self.settings(before, &mut trials.skipped) {
             let on = with_variables(&self.spec.on, &variables);
             let spec = ReplaySpec { on, ..self.spec.clone() };
-            self.replay(Remedy::Setting(variables), &spec, HugePages::AsTheyAre, (before, causes), &mut trials)?;
+            self.replay(Remedy::Setting(variables), &spec, self.huge, (before, causes), &mut trials)?;
         }
-        match choice(&format!("{THP}/enabled")).as_deref() {
-            Some("madvise") => {
-                let (remedy, huge) = (Remedy::HugePages("always"), HugePages::Advised);
-                self.replay(remedy, self.spec, huge, (before, causes), &mut trials)?;
-            }
-            Some("always") => {
-                let (remedy, huge) = (Remedy::HugePages("never"), HugePages::Disabled);
-                self.replay(remedy, self.spec, huge, (before, causes), &mut trials)?;
-            }
-            mode => {
-                let mode = mode.unwrap_or("not supported");
-                trials.skipped.push(Skipped::new("remedies by huge pages", format!("the kernel's THP mode is {mode}")));
-            }
+        let is_always = self.huge == HugePages::Advised
+            || self.huge == HugePages::AsTheyAre && here().is_some_and(|here| here == "always");
+        let mode = if is_always { "never" } else { "always" };
+        match huge_pages(mode) {
+            Ok(huge) => self.replay(Remedy::HugePages(mode), self.spec, huge, (before, causes), &mut trials)?,
+            Err(why) => trials.skipped.push(Skipped::new("remedies by huge pages", why)),
         }
-        trials.tried.extend(self.design(before)?);
+        trials.tried.extend(nearest(self, before, causes)?);
         Ok(trials)
     }
 
@@ -170,82 +160,59 @@ impl Question<'_> {
             skipped.push(Skipped::new("remedies by settings", reason));
             return Vec::new();
         };
-        let request_bytes_max = before.breakdown.causes.values().filter_map(|counts| counts.request_bytes_max).max();
+        let need = Need::of(before);
         let holds = |knob: &Knob| knob.allocator == known.allocator && knob.holds_for(&known.version);
         let mut settings: Vec<Vec<(String, String)>> = Vec::new();
         for knob in knobs().filter(holds) {
-            let Some(setting) = filled(&knob, request_bytes_max.unwrap_or(0)) else { continue };
-            let pairs = setting.split(' ').filter_map(|pair| pair.split_once('='));
-            let variables = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
-            if settings.len() < SETTINGS_MAX && !settings.contains(&variables) {
-                settings.push(variables);
+            for setting in filled(&knob, need) {
+                let pairs = setting.split(' ').filter_map(|pair| pair.split_once('='));
+                let variables = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+                if settings.len() < SETTINGS_MAX && !settings.contains(&variables) {
+                    settings.push(variables);
+                }
             }
         }
         settings
     }
+}
 
-    /// The design of hksim's own allocator that has the fewest installs without more peak RSS; if all have more, the
-    /// one with the least.
-    fn design(&self, before: &Explained) -> Result<Option<Tried>, AttributionError> {
-        let designs: Vec<(String, Policy)> = DESIGNS.iter().filter_map(|flags| design(flags)).collect();
-        let setups = designs.iter().map(|&(_, policy)| {
-            let config = RunConfig { policy, ..self.config.clone() };
-            setup(&config, self.trace, BaseKernel::AsItComes).map_err(ExploreError::from)
-        });
-        let setups = setups.collect::<Result<Vec<SimConfig>, _>>()?;
-        let reports = sweep(&self.trace.input, &setups, &*self.listener.begin())?;
-        let served = designs.into_iter().zip(reports).filter(|(_, report)| report.requests_failed == 0);
-        let allowed = (before.totals.rss_bytes_peak as f64 * RSS_ALLOWED) as u64;
-        // Those within the limit by installs, the others after them by RSS.
-        let rank = |rss: u64, installs: u64| if rss <= allowed { (0, installs) } else { (1, rss) };
-        let best = served.min_by_key(|(_, report)| rank(report.rss_bytes_peak, report.installs.total));
-        Ok(best.map(|((flags, _), report)| Tried {
-            remedy: Remedy::Design(flags),
-            installs: report.installs.total,
-            rss_bytes_peak: report.rss_bytes_peak,
-            installs_of_causes: None,
-        }))
+/// What a trace needs at most.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// Bytes of the largest request.
+    request_bytes: u64,
+    /// Resident bytes.
+    rss_bytes: u64,
+}
+
+impl Need {
+    fn of(before: &Explained) -> Need {
+        let requests = before.breakdown.causes.values().filter_map(|counts| counts.request_bytes_max);
+        Need { request_bytes: requests.max().unwrap_or(0), rss_bytes: before.totals.rss_bytes_peak }
     }
 }
 
-/// Flags of the designs that are simulated.
-const DESIGNS: [&[(&str, &str)]; 5] = [
-    &[("huge", "thp")],
-    &[("huge", "never")],
-    &[("huge", "never"), ("purge", "none")],
-    &[("huge", "never"), ("warm-slabs", "8")],
-    &[("huge", "never"), ("purge-delay", "0")],
-];
-
-fn design(flags: &[(&str, &str)]) -> Option<(String, Policy)> {
-    let mut policy = Policy::default();
-    for &(name, value) in flags {
-        Flag::find(name)?.set(&mut policy, value).ok()?;
-    }
-    let words: Vec<String> = flags.iter().map(|(name, value)| format!("--{name} {value}")).collect();
-    Some((words.join(" "), policy))
-}
-
-/// The text of a setting, with a number that suits a trace; `None` if it is not to be tried: it is the default, needs
-/// something that the user must fill in, or memory of a pool.
-fn filled(knob: &Knob, request_bytes_max: u64) -> Option<String> {
+/// The texts of a setting, with numbers that suit a trace; none if it is not to be tried: it is the default, needs something
+/// that the user must fill in, or memory of a pool.
+fn filled(knob: &Knob, need: Need) -> Vec<String> {
     let needs_more = knob.setting.contains("FILE") || knob.setting.contains("LIMIT") || knob.value == "hugetlb";
     if needs_more || knob.effect.starts_with("the default") || knob.flag == Some("prewarm") {
-        return None;
+        return Vec::new();
     }
     if !knob.setting.contains(NUMBER) {
-        return Some(knob.setting.to_string());
+        return vec![knob.setting.to_string()];
     }
-    let number = match knob.flag? {
-        "purge-delay" => 10_000,
-        "front-cache" => 64,
-        // Above every block of the trace.
-        "huge-cache" => (request_bytes_max + 1).next_power_of_two().max(1 << 20),
-        _ => return None,
+    let above = |bytes: u64| (bytes + 1).next_power_of_two().max(1 << 20);
+    let numbers = match knob.flag {
+        Some("purge-delay") => vec![10_000],
+        Some("front-cache") => vec![64],
+        // Above every block of the trace, and above all of them together.
+        Some("huge-cache") => vec![above(need.request_bytes), above(need.rss_bytes.max(need.request_bytes))],
+        _ => Vec::new(),
     };
     let most = knob.value.strip_prefix("{<=").and_then(|rest| rest.strip_suffix('}')).map(str::parse::<u64>);
-    let number = most.and_then(Result::ok).map_or(number, |most| number.min(most));
-    Some(knob.setting.replace(NUMBER, &number.to_string()))
+    let most = most.and_then(Result::ok).unwrap_or(u64::MAX);
+    numbers.into_iter().map(|number| knob.setting.replace(NUMBER, &number.min(most).to_string())).collect()
 }
 
 /// The target with more variables. A variable with a list of settings gets them all.
@@ -286,14 +253,6 @@ pub fn best(tried: &[Tried], index: usize, of_cause: u64, total: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_design_is_valid() {
-        for flags in DESIGNS {
-            let (words, policy) = design(flags).unwrap_or_else(|| panic!("{flags:?}"));
-            assert!(policy.prepare().is_ok(), "{words}");
-        }
-    }
 
     #[test]
     fn variables_with_lists_keep_the_users_settings() {

@@ -13,9 +13,13 @@ use crate::remedies::Tried;
 /// Share of a cause that one size class must have to be named.
 const MAIN_SHARE: f64 = 0.5;
 
-/// The name of a function in a sentence.
+/// The name of a function in a sentence, with its caller if it makes system calls for one function only.
 fn function(explained: &Explained, function: FunctionId) -> String {
-    format!("`{}`", explained.functions.name(function))
+    let name = explained.functions.name(function);
+    match explained.functions.caller(function) {
+        Some(caller) => format!("`{name}` (called by `{caller}`)"),
+        None => format!("`{name}`"),
+    }
 }
 
 /// A call that removed pages, as a row of a table.
@@ -43,6 +47,9 @@ fn advice_name(advice: i32) -> &'static str {
 fn what(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> String {
     let by = function(explained, key.function);
     match key.reason {
+        Reason::StartUp => {
+            format!("the library takes {} before the first event", units::bytes(explained.totals.startup.bytes))
+        }
         Reason::Application if key.function == FunctionId::START => {
             "the program uses pages for the first time, in memory from before the first event".into()
         }
@@ -65,6 +72,8 @@ fn what(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> String {
             format!("pages are used again after {by} purged them ({})", advice.unwrap_or("madvise"))
         }
         Reason::RefaultAfterSplit => format!("pages are used again after a purge by {by} split their huge page"),
+        Reason::RefaultAfterUnmap => format!("pages are used again after {by} unmapped them (munmap)"),
+        Reason::RefaultAfterTrim => format!("pages of the heap are used again after {by} trimmed it (brk)"),
         Reason::WriteAfterZeroPage => format!("pages are written after a read, in memory of {by}"),
     }
 }
@@ -94,7 +103,7 @@ pub fn cause(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> Stri
         units::percent(counts.installs, total),
         what(explained, key, counts)
     );
-    if key.reason == Reason::MappingPerBlock {
+    if matches!(key.reason, Reason::MappingPerBlock | Reason::StartUp) {
         return format!("{head}.");
     }
     match main_class(counts) {

@@ -148,9 +148,10 @@ impl CheckedRow {
         CheckedRow { limits, has_failed_requests, differences, growth, library_growth_skipped: None, row }
     }
 
-    /// Whether all limits are met and all requests were served.
+    /// Whether all limits are met, all requests were served, and no memory limit kills the program.
     pub fn is_within(&self) -> bool {
-        !self.has_failed_requests && self.limits.iter().all(|limit| limit.is_within)
+        let is_served = !self.has_failed_requests && self.row.figures.killed_at_limit_bytes.is_none();
+        is_served && self.limits.iter().all(|limit| limit.is_within)
     }
 }
 

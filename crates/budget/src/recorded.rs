@@ -37,15 +37,19 @@ pub(crate) fn recorded(
     let row = |row: MemoryRow| {
         let row = row.priced(profile);
         let prediction = &row.prediction;
+        let limit = prediction.memory_limit.as_ref().filter(|limit| !limit.survives());
+        // Of a range, the upper end has to be within the limits.
+        let most = prediction.at_most();
         RecordedRow {
             checksum: checksum.clone(),
             inputs: Digest::of(&json!({"setting": prediction.setting, "addresses": row.addresses, "profile": profile})),
             figures: Figures {
-                installs: Some(prediction.installs.total),
-                faults: Some(prediction.faults),
-                traps: Some(prediction.traps),
-                rss_bytes_peak: Some(prediction.rss_bytes_peak),
-                rss_bytes_end: Some(prediction.rss_bytes_end),
+                installs: Some(most.installs),
+                faults: Some(most.faults),
+                traps: Some(most.traps),
+                rss_bytes_peak: Some(most.rss_bytes_peak),
+                rss_bytes_end: Some(most.rss_bytes_end),
+                killed_at_limit_bytes: limit.map(|limit| limit.limit_bytes),
                 vmas_peak: Some(prediction.vmas_peak),
                 system_time: row.system_time.as_ref().and_then(|time| time.price),
                 ..Figures::default()

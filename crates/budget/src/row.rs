@@ -104,6 +104,9 @@ pub struct Figures {
     pub vmas_peak: Option<u64>,
     /// Requests that were refused.
     pub requests_failed: u64,
+    /// The memory limit at which the kernel kills the program, or may kill it; absent if it survives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub killed_at_limit_bytes: Option<u64>,
     /// Misses of the second-level data TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb_misses: Option<u64>,

@@ -21,6 +21,8 @@ fn broken_limits(checked: &CheckedRow) -> Option<String> {
     if checked.has_failed_requests {
         broken.push(format!("{} failed", units::of(checked.row.figures.requests_failed, "request")));
     }
+    let limit_bytes = checked.row.figures.killed_at_limit_bytes;
+    broken.extend(limit_bytes.map(|limit| format!("killed at the memory limit of {}", units::bytes(limit))));
     (!broken.is_empty()).then(|| list(&broken))
 }
 

@@ -77,6 +77,7 @@ fn simulated<P: Simulated>(report: SimReport<P>, core: Option<&'static Geometry>
         live_bytes_end: None,
         vmas_peak: Some(known.vmas_peak),
         requests_failed: known.requests_failed,
+        killed_at_limit_bytes: known.killed_at_limit_bytes,
         tlb_misses: known.tlb_misses,
         system_time: known.system_time,
         ns_per_call: known.ns_per_call,

@@ -50,13 +50,11 @@ impl Measurable {
 /// The pages of a candidate on one trace. Figures that could not be measured are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Peak resident bytes, since the first call.
+    /// Peak resident bytes: the growth since the first call, and what the candidate took before it, such as a huge page for
+    /// its own data.
     pub rss_bytes_peak: Option<u64>,
-    /// Resident bytes at the end, since the first call.
+    /// Resident bytes at the end, likewise.
     pub rss_bytes_end: Option<u64>,
-    /// Anonymous bytes before the first call. What exceeds those of the present allocator is memory that the candidate
-    /// took before it was called, such as a huge page for its own data.
-    pub anonymous_bytes_start: Option<u64>,
     /// Minor faults.
     pub faults: Option<u64>,
 }

@@ -1,10 +1,11 @@
 //! The choice among the rows of the last stage, the front, and what each trace says if it is held out.
 
 use hksim_replay::compare::Outcome;
+use hksim_replay::library;
 use hksim_results::choice::{Choice, HeldOut, OnTrace, Row, Stage, Verdict};
 use hksim_timing::Estimate;
 
-use crate::bench::Measurable;
+use crate::bench::{Counted, Measurable};
 use crate::relation::estimate;
 use crate::search::Request;
 use crate::sentences;
@@ -46,10 +47,20 @@ pub(crate) fn choice(
         apply: picked
             .as_ref()
             .filter(|picked| picked.row > 0)
-            .map_or(Vec::new(), |picked| table.tried[picked.row].counted.apply.clone()),
+            .map_or(Vec::new(), |picked| applied(&table.tried[0].counted, &table.tried[picked.row].counted)),
     };
     found.text = sentences::answer(table, request, goal, picked.as_ref(), &found);
     found
+}
+
+/// How a program whose allocator is `present` gets another one. A program that is linked to a library keeps its malloc
+/// unless another file is loaded before it; for the C library's that is the C library itself.
+fn applied(present: &Counted, other: &Counted) -> Vec<String> {
+    let c_library = match (&present.library, &other.library) {
+        (Some(_), None) => library::c_library_file().map(|file| format!("LD_PRELOAD={}", file.display())),
+        _ => None,
+    };
+    c_library.into_iter().chain(other.apply.iter().cloned()).collect()
 }
 
 /// The best row within the limits. Of rows that differ by no more than the error: the one with the fewest changes, then

@@ -46,7 +46,6 @@ impl Predictions {
             rss_bytes_peak: changed(|counts| counts.rss_bytes_peak),
             rss_bytes_end: changed(|counts| counts.rss_bytes_end),
             faults: changed(|counts| counts.faults),
-            ..*measured
         })
     }
 }
@@ -67,7 +66,6 @@ fn pages(spec: &ReplaySpec) -> Result<Pages, String> {
     let counts = rows.iter().map(|row| Counts {
         rss_bytes_peak: Some(row.prediction.rss_bytes_peak),
         rss_bytes_end: Some(row.prediction.rss_bytes_end),
-        anonymous_bytes_start: None,
         faults: Some(row.prediction.faults),
     });
     let pages: Vec<(ThpMode, Counts)> = MODES.into_iter().zip(counts).collect();

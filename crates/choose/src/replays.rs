@@ -72,12 +72,9 @@ impl Replays<'_> {
         (self.done)();
         let run = run?;
         match run.requests_failed {
-            0 => Ok(Counts {
-                rss_bytes_peak: run.rss_bytes_peak,
-                rss_bytes_end: run.rss_bytes_end,
-                anonymous_bytes_start: run.anonymous_bytes_start,
-                faults: run.faults,
-            }),
+            0 => {
+                Ok(Counts { rss_bytes_peak: run.rss_bytes_peak, rss_bytes_end: run.rss_bytes_end, faults: run.faults })
+            }
             failed => Err(format!("{}: it refused {failed} requests", trace.name)),
         }
     }

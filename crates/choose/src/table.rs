@@ -141,17 +141,14 @@ impl Table {
         }
     }
 
-    /// Resident bytes of a candidate: their growth since the first call, and what the candidate took before it more than
-    /// the present one.
+    /// Resident bytes of a candidate.
     pub(crate) fn bytes(&self, what: Measurable, row: usize, trace: usize) -> Option<u64> {
-        let (own, present) = (self.tried[row].counts(trace)?, self.tried[0].counts(trace)?);
-        let growth = match what {
-            Measurable::Rss => own.rss_bytes_peak?,
-            Measurable::RssEnd => own.rss_bytes_end?,
-            Measurable::Time => return None,
-        };
-        let [before, before_present] = [own, present].map(|counts| counts.anonymous_bytes_start.unwrap_or_default());
-        Some((growth + before).saturating_sub(before_present))
+        let counts = self.tried[row].counts(trace)?;
+        match what {
+            Measurable::Rss => counts.rss_bytes_peak,
+            Measurable::RssEnd => counts.rss_bytes_end,
+            Measurable::Time => None,
+        }
     }
 
     /// The error of the method for a figure.

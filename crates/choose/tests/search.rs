@@ -30,16 +30,7 @@ impl Bench for Known<'_> {
     fn count(&mut self, candidate: &Candidate) -> Counted {
         let counts = (0..self.traces).map(|trace| {
             let (_, bytes) = (self.truth)(candidate, trace).ok_or((Outcome::Skipped, "not here".to_string()))?;
-            // Half of the memory of some is there before the first call. Only the sum counts.
-            let is_early = candidate.word.len().is_multiple_of(2);
-            let before = MIB + if is_early { bytes / 2 } else { 0 };
-            let growth = |bytes: u64| Some(bytes + MIB - before);
-            Ok(Counts {
-                rss_bytes_peak: growth(bytes),
-                rss_bytes_end: growth(bytes / 2),
-                anonymous_bytes_start: Some(before),
-                faults: Some(bytes / 4096),
-            })
+            Ok(Counts { rss_bytes_peak: Some(bytes), rss_bytes_end: Some(bytes / 2), faults: Some(bytes / 4096) })
         });
         let apply = vec![format!("USE={}", candidate.word)];
         Counted { library: None, version: None, apply, counts: counts.collect(), predicted: None }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{self, Answer, Design, Over, Reason};
 use crate::figures::{Amount, Figure, Figures};
 use crate::question::{Limit, Question};
-use crate::rank::{Case, RankError, front, rank};
+use crate::rank::{Case, RankError, front, rank, survives};
 use crate::search::{Effort, Point, Space, Value, search};
 use crate::sentences;
 
@@ -237,12 +237,20 @@ fn value(
     let (true, Some(goal), Some(rss)) = (is_served, sum(goal), sum(Figure::Rss)) else { return Ok(None) };
     let mut excess_sum = 0.0;
     for &(index, _) in cases {
+        excess_sum += killed_excess(&trial.figures[index]);
         for limit in request.limits {
             let Some(excess) = excess(limit, &trial.figures[index], &baseline.figures[index])? else { return Ok(None) };
             excess_sum += excess;
         }
     }
     Ok(Some(Value { excess: excess_sum, aims: vec![goal, rss] }))
+}
+
+/// By how much a design that is killed at the memory limit is beyond it, for a search: at least 1, and more if it needs
+/// more memory. 0 for a design that survives.
+fn killed_excess(figures: &Figures) -> f64 {
+    let limit_bytes = figures.killed_at_limit_bytes.map(|bytes| bytes.max(1) as f64);
+    limit_bytes.map_or(0.0, |limit_bytes| 1.0 + (figures.rss_bytes_peak as f64 / limit_bytes).ln().max(0.0))
 }
 
 /// Searches the space on the cases that `is_in` selects. Returns the designs tried, and whether these are all.
@@ -306,6 +314,8 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
             let over = if judged.against == Some(0) { over_limits(request.limits, &cases)? } else { Vec::new() };
             judged.reasons.extend(touch_bracket(lab, request, &table, &cases, &judged, &allowed)?);
             judged.reasons.splice(0..0, over.into_iter().map(Reason::DefaultOverLimit));
+            let is_killed = !allowed.contains(&0) && !survives(&cases, 0);
+            judged.reasons.extend(is_killed.then(|| Reason::Killed { designs: vec![0] }));
             advice.text = sentences::of(&judged, request.question, &designs, &cases);
             advice.reasons = judged.reasons;
         }

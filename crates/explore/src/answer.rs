@@ -139,7 +139,7 @@ pub enum Reason {
         /// Why the winner was chosen among them.
         by: TieBreak,
     },
-    /// There is no winner: no design serves every request of every trace.
+    /// There is no winner: no design serves every request of every trace, and survives its memory limit.
     NoDesign,
     /// The baseline, with which the winner is compared, exceeds a limit.
     DefaultOverLimit(Over),
@@ -200,6 +200,11 @@ pub enum Reason {
     },
     /// These designs did not serve every request, and were not compared.
     Failed {
+        /// The designs.
+        designs: Vec<usize>,
+    },
+    /// The kernel kills the program with these designs at the memory limit, so they were not compared.
+    Killed {
         /// The designs.
         designs: Vec<usize>,
     },
@@ -342,7 +347,7 @@ impl Judged<'_> {
         // The baseline is a reference even if a limit keeps it from being a candidate.
         let all = self.ranking.standings.iter().map(|standing| standing.design).chain(0..self.designs.len());
         let has_goal = |case: &Case, design: usize| {
-            case.designs[design].requests_failed == 0 && case.designs[design].amount(self.goal()).is_some()
+            case.designs[design].is_served() && case.designs[design].amount(self.goal()).is_some()
         };
         let is_compared = |&design: &usize| self.cases.iter().all(|case| has_goal(case, design));
         let baseline = all.filter(is_compared).find(|&design| design != winner && self.designs[design].is_baseline());
@@ -474,9 +479,10 @@ impl Judged<'_> {
     }
 
     fn not_compared(&self) -> impl Iterator<Item = Reason> {
-        let (failed, unknown) = (self.ranking.failed.clone(), self.ranking.unknown.clone());
+        let Ranking { failed, killed, unknown, .. } = self.ranking.clone();
         let failed = (!failed.is_empty()).then_some(Reason::Failed { designs: failed });
+        let killed = (!killed.is_empty()).then_some(Reason::Killed { designs: killed });
         let unknown = (!unknown.is_empty()).then_some(Reason::Unknown { designs: unknown });
-        failed.into_iter().chain(unknown)
+        failed.into_iter().chain(killed).chain(unknown)
     }
 }

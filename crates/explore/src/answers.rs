@@ -175,7 +175,7 @@ impl Answers {
         let combined = if traces.len() > 1 && designs.len() > 1 {
             let all: Vec<Case> = cases.into_iter().flatten().collect();
             let ranking = match rank(&all, &all_designs(&all), question.goal.0) {
-                Err(RankError::NoDesign) => Ranking::of_none(all_designs(&all)),
+                Err(RankError::NoDesign) => Ranking::of_none(&all),
                 ranked => ranked?,
             };
             let answer = answered(rows, &all)?;

@@ -166,6 +166,10 @@ pub struct Figures {
     pub vmas_peak: u64,
     /// Requests that the design could not serve. Such a design is not compared.
     pub requests_failed: u64,
+    /// The memory limit at which the kernel kills the program; absent if it survives, and without a limit. A design that is
+    /// killed is not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub killed_at_limit_bytes: Option<u64>,
     /// Misses of the second-level data TLB; absent unless every access of the program is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb_misses: Option<u64>,
@@ -184,15 +188,22 @@ impl Figures {
     /// The counts of a report.
     pub fn of<P>(report: &SimReport<P>) -> Figures {
         let lookups = report.tlb.as_ref().and_then(|tlb| tlb.lookups);
+        let limit = report.memory_limit.as_ref().filter(|limit| !limit.survives());
         Figures {
             installs: report.installs.total,
             rss_bytes_peak: report.rss_bytes_peak,
             rss_bytes_end: report.rss_bytes_end,
             vmas_peak: report.vmas_peak,
             requests_failed: report.requests_failed,
+            killed_at_limit_bytes: limit.map(|limit| limit.limit_bytes),
             tlb_misses: lookups.map(|lookups| lookups.application.misses + lookups.allocator.misses),
             ..Figures::default()
         }
+    }
+
+    /// Whether the design did all that the program asked of it. Only such designs are compared.
+    pub fn is_served(&self) -> bool {
+        self.requests_failed == 0 && self.killed_at_limit_bytes.is_none()
     }
 
     /// The amount of a figure; `None` if it is not known.

@@ -3,8 +3,10 @@
 //! Each hypothesis is a line, `count = fixed + per_unit * units`, fitted to the counts by least squares. Aggregate
 //! counts can rarely tell hypotheses apart whose units grow alike, so all that fit are reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use hksim_policy::PAGE_BYTES;
+use hksim_text::units::bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::sentences::percent;
@@ -23,7 +25,12 @@ pub struct Demand {
     pub requested_bytes: u64,
     /// Allocations by the bytes of their size class; larger ones under `u64::MAX`.
     pub by_class: BTreeMap<u64, u64>,
+    /// Pages of 4 KiB that requests of [`LARGE_BYTES_MIN`] and more fill, by the largest power of two in the request.
+    pub large_pages: BTreeMap<u64, u64>,
 }
+
+/// Smallest request of which the pages count: allocators that map blocks one by one do so from some size above it.
+const LARGE_BYTES_MIN: u64 = 32 << 10;
 
 impl Demand {
     /// Adds an allocation of `size` bytes, which a block of `class_bytes` serves; `None` above the largest class.
@@ -31,6 +38,10 @@ impl Demand {
         self.allocations += 1;
         self.requested_bytes = self.requested_bytes.saturating_add(size);
         *self.by_class.entry(class_bytes.unwrap_or(u64::MAX)).or_default() += 1;
+        if size >= LARGE_BYTES_MIN {
+            let pages = self.large_pages.entry(1 << size.ilog2()).or_default();
+            *pages = pages.saturating_add(size.div_ceil(PAGE_BYTES));
+        }
     }
 }
 
@@ -118,6 +129,13 @@ fn units_of(demands: &[Demand]) -> Vec<(String, Vec<f64>)> {
         let from = |demand: &Demand| demand.by_class.range(class..).map(|(_, calls)| calls).sum();
         all.push((format!("per allocation of the {class}-byte class and above"), column(&from)));
     }
+    let thresholds: BTreeSet<u64> = demands.iter().flat_map(|demand| demand.large_pages.keys().copied()).collect();
+    for &least in &thresholds {
+        let from = |demand: &Demand| {
+            demand.large_pages.range(least..).fold(0, |sum: u64, (_, pages)| sum.saturating_add(*pages))
+        };
+        all.push((format!("per page of blocks of {} and more, each mapped on its own", bytes(least)), column(&from)));
+    }
     all
 }
 
@@ -185,7 +203,34 @@ mod tests {
             frees: small,
             requested_bytes: 16 * small + 512 * large,
             by_class: BTreeMap::from([(16, small), (512, large)]),
+            ..Demand::default()
         }
+    }
+
+    /// A library that maps each block of 128 KiB and more on its own: its pages, and 90 more.
+    #[test]
+    fn pages_of_mapped_blocks_are_found() {
+        let traces: [&[(u64, u64)]; 4] = [
+            &[(100, 9_000), (200_000, 40)],
+            &[(100, 30), (70_000, 600), (131_072, 7)],
+            &[(3_000_000, 11), (40_000, 90)],
+            &[(100, 70_000), (140_000, 3), (5_000, 800)],
+        ];
+        let mut counts = Vec::new();
+        let demand_of = |requests: &&[(u64, u64)]| {
+            let (mut demand, mut count) = (Demand::default(), 90);
+            for &(size, calls) in *requests {
+                (0..calls).for_each(|_| demand.allocate(size, (size <= 512).then_some(512)));
+                count += if size >= 128 << 10 { calls * size.div_ceil(PAGE_BYTES) } else { 0 };
+            }
+            counts.push(count);
+            demand
+        };
+        let demands: Vec<Demand> = traces.iter().map(demand_of).collect();
+        let fit = fit(&counts, &demands, &[1, 2, 3, 4], 0.01);
+        let best = &fit.hypotheses[0];
+        assert!(best.name == "per page of blocks of 128.0 KiB and more, each mapped on its own", "{fit:?}");
+        assert!(best.fits && (best.fixed - 90.0).abs() < 1.0 && (best.per_unit - 1.0).abs() < 1e-3, "{best:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
 use crate::priced::{self, Priced};
 use crate::rank::Case;
-use crate::runs::{BRACKET, Listener, setup, simulate_all};
+use crate::runs::{BRACKET, Listener, setup, simulate_once};
 use crate::search::{Axis, Point, Space};
 
 /// Simulations of designs on some traces.
@@ -108,7 +108,7 @@ impl<'a> Simulations<'a> {
         if configs.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = simulate_all(&self.runs, &*self.listener.begin())?;
+        let rows = simulate_once(&self.runs, &*self.listener.begin())?;
         let figures: Vec<Figures> =
             rows.into_iter().map(|row| priced::figures(&Priced::new(row, self.profile))).collect();
         let designs = 0..configs.len();

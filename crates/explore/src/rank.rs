@@ -46,7 +46,7 @@ pub enum RankError {
     )]
     NoTlbMisses(String),
     /// There is nothing to rank.
-    #[error("no design serves every request of every trace")]
+    #[error("no design serves every request of every trace and survives its memory limit")]
     NoDesign,
 }
 
@@ -76,14 +76,18 @@ pub struct Ranking {
     pub standings: Vec<Standing>,
     /// Designs that are not ranked, because a request failed.
     pub failed: Vec<usize>,
+    /// Designs that are not ranked, because the kernel kills the program at its memory limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub killed: Vec<usize>,
     /// Designs that are not ranked, because their figure is not known: the profile lacks a cost.
     pub unknown: Vec<usize>,
 }
 
 impl Ranking {
-    /// The ranking of designs of which none serves every request.
-    pub fn of_none(designs: Vec<usize>) -> Ranking {
-        Ranking { standings: Vec::new(), failed: designs, unknown: Vec::new() }
+    /// The ranking of cases in which no design serves every request.
+    pub fn of_none(cases: &[Case]) -> Ranking {
+        let (killed, failed) = all_designs(cases).into_iter().partition(|&design| serves_requests(cases, design));
+        Ranking { standings: Vec::new(), failed, killed, unknown: Vec::new() }
     }
 }
 
@@ -119,14 +123,25 @@ fn log_ratios(case: &Case, figure: Figure, among: &[usize]) -> BTreeMap<usize, L
     amounts.into_iter().map(|(design, amount)| (design, ratio(amount))).collect()
 }
 
+/// Whether no request of any case fails with a design.
+fn serves_requests(cases: &[Case], design: usize) -> bool {
+    cases.iter().all(|case| case.designs[design].requests_failed == 0)
+}
+
+/// Whether a design survives the memory limits of all cases.
+pub(crate) fn survives(cases: &[Case], design: usize) -> bool {
+    cases.iter().all(|case| case.designs[design].killed_at_limit_bytes.is_none())
+}
+
 /// Ranks the `candidates` among the designs of `cases` by `figure`.
 ///
 /// # Errors
-/// No candidate has the figure in every case, or no candidate served every request.
+/// No candidate has the figure in every case, or no candidate served every request and survived.
 pub fn rank(cases: &[Case], candidates: &[usize], figure: Figure) -> Result<Ranking, RankError> {
-    let serves = |design: &usize| cases.iter().all(|case| case.designs[*design].requests_failed == 0);
     let has_figure = |design: &usize| cases.iter().all(|case| case.designs[*design].amount(figure).is_some());
-    let (serving, failed): (Vec<usize>, Vec<usize>) = candidates.iter().partition(|design| serves(design));
+    let (served, failed): (Vec<usize>, Vec<usize>) =
+        candidates.iter().partition(|design| serves_requests(cases, **design));
+    let (serving, killed): (Vec<usize>, Vec<usize>) = served.iter().partition(|design| survives(cases, **design));
     if serving.is_empty() {
         return Err(RankError::NoDesign);
     }
@@ -144,7 +159,7 @@ pub fn rank(cases: &[Case], candidates: &[usize], figure: Figure) -> Result<Rank
         let by_goal = one.ratio.total_cmp(&other.ratio);
         by_goal.then(one.rss_ratio.total_cmp(&other.rss_ratio)).then(one.design.cmp(&other.design))
     });
-    Ok(Ranking { standings, failed, unknown })
+    Ok(Ranking { standings, failed, killed, unknown })
 }
 
 /// All designs of some cases, as candidates.

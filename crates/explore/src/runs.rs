@@ -65,12 +65,30 @@ pub fn simulate_all<P: Described>(
     traces: &[(Trace, Vec<SimConfig<P>>)],
     progress: &dyn SweepProgress,
 ) -> Result<Vec<SimReport<P>>, SimError> {
-    let simulated = |(trace, setups): &(Trace, Vec<SimConfig<P>>)| -> Result<Vec<SimReport<P>>, SimError> {
+    of_each(traces, |trace, setups| {
         let mut reports = P::sweep(&trace.input, setups, progress, &|_, _| {})?;
         memory_limit::complete(trace, setups, &mut reports)?;
         Ok(reports)
-    };
-    let parts: Vec<Result<Vec<SimReport<P>>, SimError>> = traces.par_iter().map(simulated).collect();
+    })
+}
+
+/// The same without the search for the least memory limit: each setup is simulated once.
+///
+/// # Errors
+/// As for [`simulate_all`].
+pub fn simulate_once<P: Described>(
+    traces: &[(Trace, Vec<SimConfig<P>>)],
+    progress: &dyn SweepProgress,
+) -> Result<Vec<SimReport<P>>, SimError> {
+    of_each(traces, |trace, setups| P::sweep(&trace.input, setups, progress, &|_, _| {}))
+}
+
+fn of_each<P: Described>(
+    traces: &[(Trace, Vec<SimConfig<P>>)],
+    simulate: impl Fn(&Trace, &[SimConfig<P>]) -> Result<Vec<SimReport<P>>, SimError> + Sync,
+) -> Result<Vec<SimReport<P>>, SimError> {
+    let parts = traces.par_iter().map(|(trace, setups)| simulate(trace, setups));
+    let parts: Vec<Result<Vec<SimReport<P>>, SimError>> = parts.collect();
     Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 

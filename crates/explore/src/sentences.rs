@@ -6,7 +6,7 @@ use crate::advise::{HeldOut, LimitEffect};
 use crate::answer::{Answer, Change, Design, Lead, Over, Reason, Reference, TieBreak};
 use crate::figures::{Amount, Figure};
 use crate::question::{Question, Tie};
-use crate::rank::Case;
+use crate::rank::{Case, all_designs, survives};
 use hksim_text::units;
 
 /// At most this many designs are named in one list.
@@ -36,6 +36,14 @@ pub fn of(answer: &Answer, question: &Question, designs: &[Design], cases: &[Cas
 
 /// Why there is no answer.
 fn no_design(designs: usize, cases: &[Case]) -> String {
+    let killed = all_designs(cases).into_iter().filter(|&design| !survives(cases, design)).count();
+    if killed > 0 {
+        let served = if killed < designs { ", and a request fails with the others" } else { "" };
+        let designs = if designs == 1 { String::new() } else { format!("with {killed} of {designs} designs ") };
+        return capitalised(&format!(
+            "{designs}the program is killed at the memory limit{served}, so there is no answer."
+        ));
+    }
     let place = if cases.len() > 1 { "every request of every trace" } else { "every request" };
     let who = if designs == 1 { "The design does not serve" } else { "No design serves" };
     format!("{who} {place}, so there is no answer; the column `failed` counts the requests that failed.")
@@ -93,6 +101,9 @@ impl Writer<'_> {
             Reason::TouchBracket { other, holds, fails } => self.touch_bracket(other, holds, fails),
             Reason::Failed { designs } => {
                 format!("Not compared, because a request failed: {}.", self.names(designs))
+            }
+            Reason::Killed { designs } => {
+                format!("Not compared, because the program is killed at the memory limit: {}.", self.names(designs))
             }
             Reason::Unknown { designs } if self.answer.goal == Figure::Time => {
                 format!("Not compared, because their time is not known: {}.", self.names(designs))
@@ -340,7 +351,12 @@ pub fn held_out(held: &[HeldOut], goal: Figure) -> Option<String> {
 
 /// Why advice has no winner.
 pub fn no_winner(designs: usize, cases: &[Case], has_limits: bool) -> String {
+    let killed = all_designs(cases).into_iter().filter(|&design| !survives(cases, design)).count();
     match (has_limits, designs) {
+        (true, _) if killed > 0 => format!(
+            "None of {} meets all limits on all traces; with {killed} of them the program is killed at the memory limit.",
+            units::of(designs as u64, "design")
+        ),
         (false, _) => no_design(designs, cases),
         (true, 1) => "The only design does not meet all limits on all traces, or a request fails with it.".into(),
         (true, _) => format!(

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hksim_linux_probe::attach_obstacle::AttachObstacle;
+use hksim_linux_probe::attach_obstacle::{AttachObstacle, Ban};
 use thiserror::Error;
 
 /// Why a process cannot be inspected.
@@ -25,20 +25,17 @@ pub enum InspectError {
         why: AttachObstacle,
     },
     /// This user may not read the process's memory map.
-    #[error(
-        "process {pid} ({name}) cannot be read: that needs ptrace access, which root, CAP_SYS_PTRACE or {owner} has; run \
-         hksim with sudo"
-    )]
+    #[error("process {pid} ({name}) cannot be read: {why}")]
     NotPermitted {
         /// The id.
         pid: u32,
         /// Its name.
         name: String,
-        /// The user that owns it, in words.
-        owner: String,
+        /// What forbids it.
+        why: Ban,
     },
-    /// The process ended, or executed another program, while it was read.
-    #[error("process {pid} ({name}) ended or executed another program while it was read")]
+    /// The process ended, or executed another program, while it was read or between two looks.
+    #[error("process {pid} ({name}) ended or executed another program meanwhile")]
     Vanished {
         /// The id.
         pid: u32,

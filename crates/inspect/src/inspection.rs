@@ -1,6 +1,8 @@
 //! Reads a process, and sums up what was found.
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
 
 use hksim_linux_mm::{PMD_PAGES, PlaceObstacle, ThpDisable, ThpMode};
 use hksim_linux_probe::PAGE_BYTES;
@@ -12,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Cgroup;
 use crate::error::InspectError;
 use crate::machine::{HUGE_BYTES, Machine};
+use crate::naming;
 use crate::process::Process;
 use crate::range::{PmdRange, Ranges};
-use crate::region::{self, Region};
+use crate::region::{LargeMapping, Region, largest_anonymous};
 use crate::remedy::{Remedy, remedies};
 use crate::verdict::{Obstacle, Situation, Verdict, Way};
 
@@ -25,6 +28,9 @@ pub struct Inspection {
     pub pid: u32,
     /// Its name.
     pub program: String,
+    /// The thread whose id was given, if it is not the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<Thread>,
     /// Its threads.
     pub threads: u64,
     /// All of it, without hugetlb pages.
@@ -55,11 +61,23 @@ pub struct Inspection {
     pub map: Vec<MapRun>,
     /// Groups of mappings, those with most memory first.
     pub regions: Vec<Region>,
+    /// Of the region `anonymous`, the mappings with most memory.
+    #[serde(default)]
+    pub largest_anonymous: Vec<LargeMapping>,
     /// What changes of advice and modes would give.
     pub remedies: Vec<Remedy>,
-    /// What could not be read, with the reason.
+    /// What could not be read, with the reason; also a second look that there is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
 }
 
 /// Ranges that can become huge pages by one way.
@@ -133,7 +151,8 @@ impl Memory {
         runs.sort_by_key(|run| run.address);
         runs.dedup_by(|run, before| {
             let is_next = before.address + before.ranges * HUGE_BYTES == run.address;
-            let is_alike = is_next && (before.way, before.obstacle) == (run.way, run.obstacle);
+            let alike = |run: &MapRun| (run.way, run.obstacle, run.small_bytes == 0);
+            let is_alike = is_next && alike(before) == alike(run);
             if is_alike {
                 before.ranges += run.ranges;
                 before.small_bytes += run.small_bytes;
@@ -155,7 +174,36 @@ impl Memory {
 /// # Errors
 /// There is no such process, this user may not read it, or it ended meanwhile.
 pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
+    of(Process::open(pid)?)
+}
+
+/// Two looks at a process.
+#[derive(Debug)]
+pub struct TwoLooks {
+    /// The first one.
+    pub first: Inspection,
+    /// The second one; or why there is none.
+    pub second: Result<Inspection, InspectError>,
+}
+
+/// Inspects a process, and once more after this time.
+///
+/// # Errors
+/// It cannot be inspected the first time.
+pub fn inspect_twice(pid: u32, wait: Duration) -> Result<TwoLooks, InspectError> {
     let process = Process::open(pid)?;
+    let began = process.began;
+    let first = of(process)?;
+    sleep(wait);
+    let second = Process::open(pid).and_then(|process| match process.began == began {
+        true => of(process),
+        // Another one with the same id, or another program.
+        false => Err(InspectError::Vanished { pid: first.pid, name: first.program.clone() }),
+    });
+    Ok(TwoLooks { first, second })
+}
+
+fn of(process: Process) -> Result<Inspection, InspectError> {
     let mut skipped = Vec::new();
     let memory = read(&process, &mut skipped)?;
     let machine = Machine::read();
@@ -167,10 +215,11 @@ pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
         khugepaged: machine.khugepaged.clone(),
         advises_all: false,
     };
-    let mut regions = regions(&memory, &situation);
+    let names = naming::names(&memory.mappings);
+    let mut regions = regions(&memory, &names, &situation);
     regions.sort_by_key(|region| std::cmp::Reverse((region.rss_bytes + region.hugetlb_bytes, region.bytes)));
     Ok(Inspection {
-        pid,
+        pid: process.pid,
         threads: process.status.number("Threads").unwrap_or_default(),
         rss_bytes: memory.sum(|mapping| mapping.rss_bytes),
         anonymous_bytes: memory.sum(|mapping| mapping.anonymous_bytes),
@@ -184,7 +233,9 @@ pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
         ranges: memory.ways(&situation).into_values().collect(),
         map: memory.map(&situation),
         remedies: remedies(&memory, &situation),
+        largest_anonymous: largest_anonymous(&memory.mappings, &names),
         program: process.name,
+        thread: process.thread,
         machine,
         cgroup,
         regions,
@@ -194,7 +245,7 @@ pub fn inspect(pid: u32) -> Result<Inspection, InspectError> {
 
 fn read(process: &Process, skipped: &mut Vec<String>) -> Result<Memory, InspectError> {
     let mappings = smaps::parse(&process.read("smaps")?);
-    let states = match PageStates::of_process(process.pid) {
+    let states = match PageStates::of_process(process.entry) {
         Ok(states) => states,
         // ENOTTY: the request is unknown.
         Err(why) if why.raw_os_error() == Some(libc::ENOTTY) => {
@@ -231,8 +282,7 @@ fn thp_disable(process: &Process, mappings: &[Mapping], mode: ThpMode) -> ThpDis
 }
 
 /// The mappings in groups, with the obstacles of their memory.
-fn regions(memory: &Memory, situation: &Situation) -> Vec<Region> {
-    let names = region::names(&memory.mappings);
+fn regions(memory: &Memory, names: &[String], situation: &Situation) -> Vec<Region> {
     let mut regions: BTreeMap<&str, Region> = BTreeMap::new();
     for (name, mapping) in names.iter().zip(&memory.mappings) {
         let region = regions.entry(name).or_insert_with(|| Region::new(name));

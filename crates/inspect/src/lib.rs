@@ -1,8 +1,8 @@
 //! What memory a running process has, which of it is in huge pages, and why the rest is not. The process is only read: it
 //! is not stopped, and nothing of it or of the machine is changed.
 //!
-//! - [`inspect`] reads everything; [`Inspection`] is what it found.
-//! - [`region`]: which mappings belong together.
+//! - [`inspect`] reads everything, [`inspect_twice`] with a time between; [`Inspection`] is what it found.
+//! - [`region`]: mappings that belong together; `naming`: which do.
 //! - [`range`]: what each aligned 2 MiB range holds; [`verdict`]: whether it can be a huge page, and why not.
 //! - [`remedy`]: what a change of advice or of a mode would give.
 //! - [`machine`]: modes, counters and khugepaged; [`cgroup`]: limits of memory.
@@ -19,6 +19,7 @@ pub mod cgroup;
 mod error;
 mod inspection;
 pub mod machine;
+mod naming;
 mod process;
 pub mod range;
 pub mod region;
@@ -26,4 +27,4 @@ pub mod remedy;
 pub mod verdict;
 
 pub use error::InspectError;
-pub use inspection::{Inspection, MapRun, WayCount, inspect};
+pub use inspection::{Inspection, MapRun, Thread, TwoLooks, WayCount, inspect, inspect_twice};

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 
-use hksim_linux_probe::attach_obstacle::AttachObstacle;
+use hksim_linux_probe::attach_obstacle::{AttachObstacle, Ban};
 use hksim_linux_probe::status::Status;
 
 use crate::error::InspectError;
+use crate::inspection::Thread;
 
 /// A process, identified so that another one with the same id is noticed.
 #[derive(Debug)]
@@ -14,13 +15,17 @@ pub struct Process {
     pub pid: u32,
     /// The name that the kernel shows (`comm`).
     pub name: String,
+    /// The thread whose id was given, if it is not the first one.
+    pub thread: Option<Thread>,
+    /// Whose files are read: that thread, which shows the process's memory even if the first one has ended.
+    pub entry: u32,
     pub status: Status,
-    began: Identity,
+    pub began: Identity,
 }
 
 /// What tells a process and its program from others with the same id.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
     /// Its start, in clock ticks since boot.
     start: Option<u64>,
     /// Where exec put the program's code.
@@ -29,16 +34,15 @@ struct Identity {
 }
 
 impl Process {
-    /// Opens a process that has memory of its own.
-    pub fn open(pid: u32) -> Result<Self, InspectError> {
-        let status = Status::of(pid).map_err(|why| match why.kind() {
-            ErrorKind::NotFound => InspectError::NoProcess { pid },
-            _ => InspectError::Read { path: format!("/proc/{pid}/status"), source: why },
-        })?;
-        let name = status.name().to_string();
+    /// Opens a process that has memory of its own, by its id or by that of a thread.
+    pub fn open(id: u32) -> Result<Self, InspectError> {
+        let status = self::status(id)?;
+        let pid = status.number("Tgid").unwrap_or(id);
+        let name = if pid == id { status.name().to_string() } else { self::status(pid)?.name().to_string() };
+        let thread = (pid != id).then(|| Thread { id, name: status.name().to_string() });
         match AttachObstacle::without_memory(&status) {
-            Some(why) => Err(InspectError::NoMemory { pid, name, why }),
-            None => Ok(Self { pid, name, began: Identity::of(pid), status }),
+            Some(why) => Err(InspectError::NoMemory { pid: id, name, why }),
+            None => Ok(Self { pid, name, thread, entry: id, began: Identity::of(id), status }),
         }
     }
 
@@ -46,7 +50,7 @@ impl Process {
     pub fn read(&self, file: &str) -> Result<String, InspectError> {
         // Names of files need not be UTF-8.
         let text =
-            fs::read(format!("/proc/{}/{file}", self.pid)).map(|text| String::from_utf8_lossy(&text).into_owned());
+            fs::read(format!("/proc/{}/{file}", self.entry)).map(|text| String::from_utf8_lossy(&text).into_owned());
         text.map_err(|why| self.failed(file, why))
     }
 
@@ -55,21 +59,27 @@ impl Process {
         let (pid, name) = (self.pid, self.name.clone());
         match (why.kind(), why.raw_os_error()) {
             (ErrorKind::PermissionDenied, _) => {
-                let user = self.status.number::<u32>("Uid").map(|user| format!("the user with id {user}"));
-                InspectError::NotPermitted { pid, name, owner: user.unwrap_or("its owner".to_string()) }
+                InspectError::NotPermitted { pid, name, why: Ban::of_reading(&self.status) }
             }
             (ErrorKind::NotFound, _) | (_, Some(libc::ESRCH)) => InspectError::Vanished { pid, name },
-            _ => InspectError::Read { path: format!("/proc/{pid}/{file}"), source: why },
+            _ => InspectError::Read { path: format!("/proc/{}/{file}", self.entry), source: why },
         }
     }
 
     /// Checks that the process still runs the program that was read.
     pub fn is_the_same(&self) -> Result<(), InspectError> {
-        match Identity::of(self.pid) == self.began {
+        match Identity::of(self.entry) == self.began {
             true => Ok(()),
             false => Err(InspectError::Vanished { pid: self.pid, name: self.name.clone() }),
         }
     }
+}
+
+fn status(id: u32) -> Result<Status, InspectError> {
+    Status::of(id).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => InspectError::NoProcess { pid: id },
+        _ => InspectError::Read { path: format!("/proc/{id}/status"), source: why },
+    })
 }
 
 impl Identity {

@@ -3,6 +3,7 @@
 use hksim_linux_probe::smaps::Mapping;
 use serde::{Deserialize, Serialize};
 
+use crate::naming::ANONYMOUS;
 use crate::verdict::{Obstacle, Way};
 
 /// Mappings that belong together.
@@ -113,103 +114,34 @@ impl Region {
     }
 }
 
-/// Size and alignment of the heaps of glibc's arenas (`HEAP_MAX_SIZE` on 64-bit machines).
-const ARENA_BYTES: u64 = 64 << 20;
-/// The longest gap without access that counts as the guard of a thread's stack.
-const GUARD_BYTES_MAX: u64 = 1 << 20;
-
-/// The name of the region of each mapping. Mappings are in ascending order.
-///
-/// `heap` (brk), `stack` and `files` follow from the kernel's names. `thread stacks` and `glibc arenas` are recognised by
-/// their shape: a stack by the guard before it and by its advice against huge pages, an arena's heap by its alignment and
-/// by the reservation after it.
-pub fn names(mappings: &[Mapping]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(mappings.len());
-    for (index, mapping) in mappings.iter().enumerate() {
-        let before = index.checked_sub(1).map(|before| &mappings[before]);
-        let after = mappings.get(index + 1);
-        let continues = before.is_some_and(|before| before.addresses.end == mapping.addresses.start);
-        let is_rest_of_arena = continues
-            && is_unnamed(mapping)
-            && names.last().is_some_and(|name| name == ARENAS)
-            && !mapping.addresses.start.is_multiple_of(ARENA_BYTES);
-        names.push(match before {
-            _ if is_rest_of_arena || begins_arena(mapping, after) => ARENAS.to_string(),
-            Some(guard) if continues && is_stack(guard, mapping) => "thread stacks".to_string(),
-            _ => kernel_name(mapping),
-        });
-    }
-    names
+/// One mapping of unnamed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LargeMapping {
+    /// Its first address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Memory in huge pages.
+    pub huge_bytes: u64,
 }
 
-const ARENAS: &str = "glibc arenas";
+/// Mappings of the region `anonymous` that are listed.
+const LISTED_MAX: usize = 8;
 
-fn is_unnamed(mapping: &Mapping) -> bool {
-    mapping.is_anonymous() && mapping.name.is_empty()
-}
-
-/// Whether a mapping is the used part of an arena's heap: aligned, and with the rest of its reservation after it.
-fn begins_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
-    let end = mapping.addresses.start.saturating_add(ARENA_BYTES);
-    let is_whole = mapping.addresses.end == end;
-    let is_reserved = |after: &Mapping| {
-        after.is_inaccessible()
-            && is_unnamed(after)
-            && after.addresses.start == mapping.addresses.end
-            && after.addresses.end >= end
-    };
-    mapping.addresses.start.is_multiple_of(ARENA_BYTES)
-        && is_unnamed(mapping)
-        && mapping.is_writable()
-        && (is_whole || after.is_some_and(is_reserved))
-}
-
-fn is_stack(guard: &Mapping, mapping: &Mapping) -> bool {
-    let is_guard = guard.is_inaccessible() && is_unnamed(guard) && guard.bytes() <= GUARD_BYTES_MAX;
-    is_guard && is_unnamed(mapping) && mapping.is_writable() && mapping.has(b"nh")
-}
-
-/// The name that follows from what the kernel says.
-fn kernel_name(mapping: &Mapping) -> String {
-    let is_shared = mapping.mode.ends_with('s');
-    let in_brackets = mapping.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    match (in_brackets, mapping.name.as_str()) {
-        _ if mapping.is_hugetlb() => "hugetlb".to_string(),
-        (Some(name), _) => match name.split_once(':') {
-            Some((kind @ ("anon" | "anon_shmem"), name)) => {
-                format!("{}named {name}", if kind == "anon" { "" } else { "shared, " })
-            }
-            _ => name.to_string(),
-        },
-        (None, "") => if mapping.is_inaccessible() { "reserved" } else { "anonymous" }.to_string(),
-        (None, path) if is_shared => format!("shared {path}"),
-        (None, path) => format!("file {path}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hksim_linux_probe::smaps::parse;
-
-    #[test]
-    fn stacks_and_arenas_are_recognised_by_their_shape() {
-        let text = "555000000000-555000021000 rw-p 0 00:00 0 [heap]\n\
-                    7f1ff0000000-7f1ff0021000 rw-p 0 00:00 0 \n\
-                    7f1ff0021000-7f1ff4000000 ---p 0 00:00 0 \n\
-                    7f1ff4000000-7f1ff4021000 rw-p 0 00:00 0 \n\
-                    7f1ff4021000-7f1ff8000000 ---p 0 00:00 0 \n\
-                    7f1ff8800000-7f1ff8801000 ---p 0 00:00 0 \n\
-                    7f1ff8801000-7f1ff9001000 rw-p 0 00:00 0 \nVmFlags: rd wr nh\n\
-                    7f1ff9001000-7f1ff9101000 rw-p 0 00:00 0 \n\
-                    7f1ff9200000-7f1ff9300000 rw-p 0 00:00 0 [anon:Go: heap]\n\
-                    7f1ff9400000-7f1ff9500000 rw-s 0 00:01 7 /dev/shm/a\n\
-                    7f1ff9600000-7f1ff9700000 r-xp 0 fe:01 8 /lib/libc.so.6\n\
-                    7fff00000000-7fff00021000 rw-p 0 00:00 0 [stack]";
-        let arenas = ["glibc arenas"; 4];
-        let rest =
-            ["thread stacks", "anonymous", "named Go: heap", "shared /dev/shm/a", "file /lib/libc.so.6", "stack"];
-        let expected: Vec<&str> = ["heap"].into_iter().chain(arenas).chain(["reserved"]).chain(rest).collect();
-        assert_eq!(names(&parse(text)), expected);
-    }
+/// The mappings of the region `anonymous` with most memory, in descending order.
+pub(crate) fn largest_anonymous(mappings: &[Mapping], names: &[String]) -> Vec<LargeMapping> {
+    let anonymous = mappings.iter().zip(names).filter(|(mapping, name)| *name == ANONYMOUS && mapping.rss_bytes > 0);
+    let mut listed: Vec<LargeMapping> = anonymous
+        .map(|(mapping, _)| LargeMapping {
+            address: mapping.addresses.start,
+            bytes: mapping.bytes(),
+            rss_bytes: mapping.rss_bytes,
+            huge_bytes: mapping.huge_bytes,
+        })
+        .collect();
+    listed.sort_by_key(|mapping| (std::cmp::Reverse(mapping.rss_bytes), mapping.address));
+    listed.truncate(LISTED_MAX);
+    listed
 }

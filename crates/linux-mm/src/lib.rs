@@ -25,8 +25,8 @@
 //!
 //! - Start: [`new`](Kernel::new), [`with_arena`](Kernel::with_arena), [`config`](Kernel::config) (`lib.rs`,
 //!   `script/execute.rs`)
-//! - A process that is known from some moment on: [`know_mapping`](Kernel::know_mapping),
-//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`at_start.rs`)
+//! - A process that is known from some moment on: [`beside`](Kernel::beside), [`know_mapping`](Kernel::know_mapping),
+//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`lib.rs`, `at_start.rs`)
 //! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
 //!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
 //! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)
@@ -59,6 +59,7 @@
 //!   `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - Writes that raise no fault: [`writable_without_fault`](Kernel::writable_without_fault) (`unseen_writes.rs`)
 //! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
 //!   [`charged_bytes`](Kernel::charged_bytes), [`charge_elsewhere`](Kernel::charge_elsewhere),
 //!   [`note_charge`](Kernel::note_charge) (`charge.rs`)
@@ -105,6 +106,7 @@ mod split;
 mod stack;
 mod state;
 mod unmodelled;
+mod unseen_writes;
 mod version;
 mod vma;
 mod vma_advice;

@@ -12,11 +12,13 @@ pub enum LimitOutcome {
     Survives,
     /// The kernel kills a process of the group.
     Killed,
+    /// One or the other: it depends on writes that a recording does not have.
+    Unknown,
 }
 
 /// A program under the limit of a memory control group.
 ///
-/// All other figures of a killed program are those that it would have if the limit was lifted at that moment.
+/// All other figures of a program that is killed are those that it would have if the limit was lifted at that moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimit {
     /// The limit.
@@ -44,7 +46,7 @@ impl MemoryLimit {
         Self { limit_bytes, outcome, event: None, moment_ns: None, by: None, least_limit_bytes: None, pressure }
     }
 
-    /// Whether the program survives.
+    /// Whether the program survives for certain.
     pub fn survives(&self) -> bool {
         self.outcome == LimitOutcome::Survives
     }

@@ -55,8 +55,12 @@ pub enum Ban {
     Owner(u32),
     /// The security module Yama, by this value of `kernel.yama.ptrace_scope`.
     Yama(u64),
-    /// Its rights, its own wish, a container or a security module.
-    Unknown,
+    /// Its rights or its own wish: that needs `CAP_SYS_PTRACE`.
+    Rights,
+    /// The same; and root, as which hksim runs, does not have `CAP_SYS_PTRACE` here.
+    RootWithout,
+    /// A security module or a container: hksim has `CAP_SYS_PTRACE`.
+    Confined,
 }
 
 impl AttachObstacle {
@@ -131,7 +135,7 @@ impl AttachObstacle {
     pub fn of_error(why: io::Error, status: &Status) -> Self {
         match why.raw_os_error() {
             Some(libc::ESRCH | libc::ENOENT) => Self::Ended,
-            Some(libc::EPERM | libc::EACCES) => Self::Forbidden(Ban::of(status)),
+            Some(libc::EPERM | libc::EACCES) => Self::Forbidden(Ban::of_tracing(status)),
             _ => Self::Refused(why),
         }
     }
@@ -142,17 +146,50 @@ impl AttachObstacle {
     }
 }
 
+/// Who wants to trace a process.
+#[derive(Clone, Copy, Debug)]
+struct Tracer {
+    user: u32,
+    /// Whether it has `CAP_SYS_PTRACE`.
+    may_trace_all: bool,
+}
+
+/// The number of `CAP_SYS_PTRACE`.
+const CAP_SYS_PTRACE: u32 = 19;
+
+impl Tracer {
+    fn this_process() -> Self {
+        let capabilities = Status::of_this_process().ok();
+        let capabilities = capabilities.and_then(|own| u64::from_str_radix(own.field("CapEff")?, 16).ok());
+        Self {
+            // SAFETY: has no precondition.
+            user: unsafe { libc::geteuid() },
+            may_trace_all: capabilities.is_some_and(|all| all >> CAP_SYS_PTRACE & 1 == 1),
+        }
+    }
+}
+
 impl Ban {
-    fn of(status: &Status) -> Self {
-        // SAFETY: has no precondition.
-        let own = unsafe { libc::geteuid() };
-        // All of its user ids must be this one's.
-        let other = status.numbers("Uid").find(|&user| user != own);
-        match (other, sysfs::number("/proc/sys/kernel/yama/ptrace_scope")) {
-            (Some(user), _) if own != 0 => Self::Owner(user),
-            (_, Some(scope @ (1 | 2))) if own != 0 => Self::Yama(scope),
+    fn of_tracing(status: &Status) -> Self {
+        let yama = sysfs::number("/proc/sys/kernel/yama/ptrace_scope");
+        Self::of(status, Tracer::this_process(), yama)
+    }
+
+    /// What forbids this user to read the memory map of a process with this status. Yama forbids no reading.
+    pub fn of_reading(status: &Status) -> Self {
+        Self::of(status, Tracer::this_process(), None)
+    }
+
+    fn of(status: &Status, tracer: Tracer, yama: Option<u64>) -> Self {
+        // All of its user ids must be the tracer's.
+        let other = status.numbers("Uid").find(|&user| user != tracer.user);
+        match (other, yama) {
             (_, Some(scope @ 3)) => Self::Yama(scope),
-            _ => Self::Unknown,
+            _ if tracer.may_trace_all => Self::Confined,
+            _ if tracer.user == 0 => Self::RootWithout,
+            (Some(user), _) => Self::Owner(user),
+            (_, Some(scope @ (1 | 2))) => Self::Yama(scope),
+            _ => Self::Rights,
         }
     }
 }
@@ -207,10 +244,21 @@ impl fmt::Display for Ban {
             Self::Yama(scope) => {
                 write!(f, "Yama permits no tracing until the next boot (kernel.yama.ptrace_scope is {scope})")
             }
-            Self::Unknown => write!(
+            Self::Rights => write!(
                 f,
-                "the kernel forbids access to it: it has more rights than hksim, has forbidden it (prctl PR_SET_DUMPABLE), \
-                 or a container or a security module forbids ptrace; run hksim as root or with CAP_SYS_PTRACE"
+                "the kernel forbids access to it: it has more rights than hksim, or has forbidden it (prctl \
+                 PR_SET_DUMPABLE); run hksim as root or with CAP_SYS_PTRACE"
+            ),
+            Self::RootWithout => write!(
+                f,
+                "that needs CAP_SYS_PTRACE, which root does not have here, as in most containers; start the container with \
+                 it (--cap-add SYS_PTRACE), or run hksim outside of it"
+            ),
+            Self::Confined => write!(
+                f,
+                "the kernel forbids access to it although hksim has CAP_SYS_PTRACE: hksim runs in a container or sandbox \
+                 (user namespace, Landlock, SELinux or AppArmor) to which the process does not belong; run hksim outside \
+                 of it"
             ),
         }
     }
@@ -255,6 +303,22 @@ mod tests {
         assert!(matches!(of("Tgid:\t7\nState:\tI (idle)"), Some(AttachObstacle::KernelThread)));
         let traced = of("Tgid:\t7\nState:\tS (sleeping)\nVmSize:\t 9 kB\nTracerPid:\t4194305");
         assert!(matches!(traced, Some(AttachObstacle::Traced { tracer: 4_194_305, .. })));
+    }
+
+    #[test]
+    fn a_ban_names_what_this_user_lacks() {
+        let status = Status::from("Uid:\t0\t0\t0\t0\n".to_string());
+        let of = |user, may_trace_all, yama| Ban::of(&status, Tracer { user, may_trace_all }, yama);
+        assert_eq!(of(0, true, Some(1)), Ban::Confined);
+        assert_eq!(of(0, true, Some(3)), Ban::Yama(3));
+        assert_eq!(of(0, false, None), Ban::RootWithout);
+        assert_eq!(of(7, false, Some(1)), Ban::Owner(0));
+        let own = Status::from("Uid:\t7\t7\t7\t7\n".to_string());
+        let of_own = |yama| Ban::of(&own, Tracer { user: 7, may_trace_all: false }, yama);
+        assert_eq!((of_own(Some(1)), of_own(Some(0)), of_own(None)), (Ban::Yama(1), Ban::Rights, Ban::Rights));
+        for ban in [Ban::RootWithout, Ban::Confined] {
+            assert!(!ban.to_string().contains("as root"), "root is root: {ban}");
+        }
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Mapping {
         self.mode.as_bytes().get(1) == Some(&b'w')
     }
 
+    /// Whether it can be executed.
+    pub fn is_executable(&self) -> bool {
+        self.mode.as_bytes().get(2) == Some(&b'x')
+    }
+
     /// Whether it can be neither read nor written nor executed.
     pub fn is_inaccessible(&self) -> bool {
         self.mode.starts_with("---")

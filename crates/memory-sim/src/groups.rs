@@ -150,7 +150,7 @@ impl Groups {
             groups_left_out,
             reasons,
             reasons_left_out: reasons_left_out.unwrap_or(0),
-            advisers: row.advisers.as_deref().filter(|advisers| !advisers.is_empty()).map(by_adviser),
+            advisers: row.advisers.as_deref().and_then(advisers_table),
             incomplete: row.sites.as_deref().and_then(incomplete),
         }
     }
@@ -181,14 +181,15 @@ fn by_use(groups: &[(String, Group)]) -> Table {
     table
 }
 
-fn by_adviser(advisers: &[NamedAdviser]) -> Table {
+/// Who asked for huge pages; `None` if nobody did.
+pub fn advisers_table(advisers: &[NamedAdviser]) -> Option<Table> {
     let mut table =
         Table::new(["who asked for huge pages", "calls of madvise", "advised", "huge pages installed"], &[0]);
     for NamedAdviser { caller, advised, .. } in advisers.iter().take(GROUPS_SHOWN) {
         let figures = [count(advised.calls), bytes(advised.bytes_advised), count(advised.huge_pages_installed)];
         table.push([plain(caller).into_owned()].into_iter().chain(figures));
     }
-    table
+    (!advisers.is_empty()).then_some(table)
 }
 
 fn by_caller(groups: &[(String, Group)]) -> Table {

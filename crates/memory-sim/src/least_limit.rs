@@ -6,17 +6,22 @@ use hksim_linux_mm::{KernelConfig, MemoryLimit, PAGE_BYTES, least_limit};
 
 use crate::family::{Family, FamilyError};
 use crate::setting::Setting;
-use crate::simulate::{Detail, simulate};
+use crate::simulate::{Detail, simulate_with};
+use crate::unseen_writes::AfterFree;
 
 /// Limits that are simulated in one pass over the recording.
 const LIMITS_AT_A_TIME: u64 = 16;
 
 /// The least limit that a recording survives under each setting (see [`least_limit`]); `None` for settings without a
-/// limit. Settings that differ in their limit only are searched once.
+/// limit. Settings that differ in their limit only are searched once. `after_free`: writes that the recording does not have.
 ///
 /// # Errors
 /// The recording cannot be read.
-pub(crate) fn least_limits(path: &Path, settings: &[Setting]) -> Result<Vec<Option<u64>>, FamilyError> {
+pub(crate) fn least_limits(
+    path: &Path,
+    settings: &[Setting],
+    after_free: AfterFree,
+) -> Result<Vec<Option<u64>>, FamilyError> {
     let mut known: Vec<(Setting, u64)> = Vec::new();
     let mut least = Vec::new();
     for setting in settings {
@@ -27,7 +32,7 @@ pub(crate) fn least_limits(path: &Path, settings: &[Setting]) -> Result<Vec<Opti
         let unlimited = limited(setting, u64::MAX);
         let found = match known.iter().find(|(other, _)| *other == unlimited) {
             Some(&(_, bytes)) => bytes,
-            None => search(path, &unlimited)?,
+            None => search(path, &unlimited, after_free)?,
         };
         known.push((unlimited, found));
         least.push(Some(found));
@@ -35,9 +40,9 @@ pub(crate) fn least_limits(path: &Path, settings: &[Setting]) -> Result<Vec<Opti
     Ok(least)
 }
 
-fn search(path: &Path, unlimited: &Setting) -> Result<u64, FamilyError> {
+fn search(path: &Path, unlimited: &Setting, after_free: AfterFree) -> Result<u64, FamilyError> {
     let under = |settings: &[Setting]| -> Result<Vec<MemoryLimit>, FamilyError> {
-        let result = simulate(Family::open(path)?, settings, Detail::Figures)?;
+        let result = simulate_with(Family::open(path)?, settings, Detail::Figures, after_free)?;
         Ok(result.predictions.into_iter().filter_map(|prediction| prediction.memory_limit).collect())
     };
     let met = under(std::slice::from_ref(unlimited))?;

@@ -44,6 +44,7 @@ mod space;
 mod stacks;
 mod steps;
 mod timeline;
+mod unseen_writes;
 
 pub use advisers::AdvisedUse;
 pub use family::{Family, FamilyError};
@@ -66,3 +67,4 @@ pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
 pub use steps::MemoryAtStart;
 pub use timeline::Sample;
+pub use unseen_writes::{AtMost, UnseenWrites};

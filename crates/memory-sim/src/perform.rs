@@ -8,6 +8,7 @@ use hksim_memory_trace::{Origin, PAGE_BYTES};
 use crate::regions::Use;
 use crate::setting::{Advise, MadvFree, Setting, ThpPrctl};
 use crate::steps::Action;
+use crate::unseen_writes::AfterFree;
 
 /// What a setting changes about the recorded calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,12 +16,14 @@ pub(crate) struct Edits {
     pub advise: Advise,
     pub thp_prctl: ThpPrctl,
     pub madv_free: MadvFree,
+    /// Writes that the recording does not have.
+    pub after_free: AfterFree,
 }
 
 impl Edits {
-    /// Those of a setting.
-    pub fn of(setting: &Setting) -> Self {
-        Self { advise: setting.advise, thp_prctl: setting.thp_prctl, madv_free: setting.madv_free }
+    /// Those of a setting, with writes that the recording does not have.
+    pub fn of(setting: &Setting, after_free: AfterFree) -> Self {
+        Self { advise: setting.advise, thp_prctl: setting.thp_prctl, madv_free: setting.madv_free, after_free }
     }
 
     /// Applies the edits to a process at its start.
@@ -56,11 +59,7 @@ impl Edits {
             Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
             Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
             Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
-            Action::Advise { pages, advice, .. } => match (self.advise, self.madv_free, advice) {
-                (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => done(Ok(())),
-                (_, MadvFree::DontNeed, Advice::Free) => kernel.advise(pages.clone(), Advice::DontNeed),
-                _ => kernel.advise(pages.clone(), *advice),
-            },
+            Action::Advise { pages, advice, .. } => self.advise(kernel, pages, *advice),
             Action::Lock { pages, on_fault } => kernel.lock(pages.clone(), *on_fault),
             Action::Unlock(pages) => done(kernel.unlock(pages.clone())),
             Action::LockAll(flags) => kernel.lock_all(*flags),
@@ -91,7 +90,7 @@ impl Edits {
                 done(kernel.map_unmodelled(pages.clone()))
             }
             Action::KnowPages { pages, state } => {
-                kernel.know_pages(pages.clone(), *state);
+                kernel.know_pages(pages.clone(), self.after_free.known(*state));
                 done(Ok(()))
             }
             Action::KnowProtected { page } => {
@@ -99,6 +98,17 @@ impl Edits {
                 done(Ok(()))
             }
             Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),
+        }
+    }
+
+    fn advise(self, kernel: &mut Kernel, pages: &Range<u64>, advice: Advice) -> Outcome {
+        match (self.advise, self.madv_free, advice) {
+            (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => {
+                Outcome { result: Ok(()), installs: Vec::new() }
+            }
+            (_, MadvFree::DontNeed, Advice::Free) => self.after_free.advise(kernel, pages, Advice::DontNeed),
+            (_, MadvFree::Recorded, Advice::Free) => self.after_free.advise(kernel, pages, Advice::Free),
+            _ => kernel.advise(pages.clone(), advice),
         }
     }
 }

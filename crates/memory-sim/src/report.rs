@@ -16,6 +16,7 @@ use crate::sites::SitePrediction;
 use crate::space::{Space, Tally};
 use crate::stacks::StackPrediction;
 use crate::timeline::Sample;
+use crate::unseen_writes::UnseenWrites;
 
 /// How often the same rules kept an install from being a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +124,9 @@ pub struct Prediction {
     /// here; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,
+    /// What depends on writes after `MADV_FREE`, which the recording does not have; `None` if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen_writes: Option<UnseenWrites>,
     /// The process with its fork family; `None` if it is alone, or the recordings of the others are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<FamilyTotal>,
@@ -141,6 +145,10 @@ pub struct Prediction {
     pub advisers: Vec<(SiteId, AdvisedUse)>,
     /// Samples, the last at the end.
     pub timeline: Vec<Sample>,
+    /// Pages that `MADV_FREE` marked, where it matters whether they are written again. Not exported: `unseen_writes` says what
+    /// depends on it.
+    #[serde(skip)]
+    pub marked_pages: u64,
     /// Samples at the moments that were asked for. Not exported: what happened there is known elsewhere.
     #[serde(skip)]
     pub at_moments: Vec<Sample>,
@@ -201,6 +209,8 @@ impl Prediction {
             khugepaged_settled: space.kernel.khugepaged_settled(),
             khugepaged_at_end: space.kernel.khugepaged_at_end(space.time_last_ns()),
             memory_limit: None,
+            unseen_writes: None,
+            marked_pages: 0,
             family: None,
             sites: None,
             advisers: space.advisers.uses(),

@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::family::{Family, FamilyError};
-use crate::least_limit::least_limits;
 use crate::named_sites::{NamedAdviser, NamedSite};
 use crate::placement::{place_again, places_alike, places_differently};
 use crate::price::system_time;
@@ -24,6 +23,7 @@ use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::simulate::{Detail, MemorySimulation, simulate};
 use crate::steps::MemoryAtStart;
+use crate::unseen_writes;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -203,9 +203,7 @@ pub fn predict_at(
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
             let plain: Vec<_> = chosen.iter().map(|&index| settings[index].clone()).collect();
             let mut result = simulate(Family::open(path)?.with_moments(Arc::clone(&moments)), &plain, detail)?;
-            for (prediction, least) in result.predictions.iter_mut().zip(least_limits(path, &plain)?) {
-                prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
-            }
+            unseen_writes::complete(path, &plain, &mut result.predictions)?;
             for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, with_sites, notes)) {
                 rows[index] = Some(row);
             }
@@ -401,9 +399,13 @@ impl MemoryRow {
 
     /// The row for CSV.
     pub fn csv(&self) -> Map<String, Value> {
-        let Prediction { setting, installs, .. } = &self.prediction;
-        let prediction = &self.prediction;
-        let row = json!({
+        [self.csv_inputs(), self.csv_figures(), self.csv_ends()].into_iter().filter_map(object).flatten().collect()
+    }
+
+    /// The columns of what was simulated.
+    fn csv_inputs(&self) -> Value {
+        let Prediction { setting, .. } = &self.prediction;
+        json!({
             "file": self.recording.file,
             "command": self.recording.command.join(" "),
             "allocator": self.allocator.as_ref().map(|allocator| allocator.name.clone()),
@@ -420,6 +422,14 @@ impl MemoryRow {
             "advise": setting.advise.word(),
             "thp_prctl": setting.thp_prctl.word(),
             "madv_free": setting.madv_free.word(),
+        })
+    }
+
+    /// The columns of the figures that every row has.
+    fn csv_figures(&self) -> Value {
+        let Prediction { installs, .. } = &self.prediction;
+        let prediction = &self.prediction;
+        json!({
             "installs": installs.total,
             "installs_base_4k": installs.by_kind.base_4k,
             "installs_mthp": installs.by_kind.mthp,
@@ -435,6 +445,9 @@ impl MemoryRow {
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
             "lazy_free_bytes_end_max": prediction.lazy_free_bytes_end_max,
+            "traps_max": prediction.at_most().traps,
+            "rss_bytes_peak_max": prediction.at_most().rss_bytes_peak,
+            "rss_bytes_end_max": prediction.at_most().rss_bytes_end,
             "hugetlb_bytes_peak": prediction.hugetlb_bytes_peak,
             "hugetlb_maps_failed": prediction.hugetlb_maps_failed,
             "huge_pages_peak": prediction.huge_pages_peak,
@@ -444,13 +457,14 @@ impl MemoryRow {
             "page_table_bytes_peak": prediction.page_table_bytes_peak,
             "system_time_median_s": self.system_time.as_ref().and_then(|time| time.price).map(|price| price.median_s),
             "lost_events": self.recording.lost_events,
-        });
-        [row, self.csv_ends()].into_iter().filter_map(object).flatten().collect()
+        })
     }
 
     /// The columns about khugepaged's work and a memory limit.
     fn csv_ends(&self) -> Value {
-        let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, .. } = &self.prediction;
+        let Prediction { setting, khugepaged_settled, khugepaged_at_end, memory_limit, unseen_writes, .. } =
+            &self.prediction;
+        let least_limit_bytes_min = unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min);
         let limit = memory_limit.as_ref();
         json!({
             "rss_bytes_settled": khugepaged_settled.map(|settled| settled.rss_bytes),
@@ -459,6 +473,7 @@ impl MemoryRow {
             "huge_pages_end_khugepaged_max": khugepaged_at_end.map(|most| most.huge_pages_max),
             "memory_limit_bytes": setting.kernel.memory_limit_bytes,
             "least_limit_bytes": limit.and_then(|limit| limit.least_limit_bytes),
+            "least_limit_bytes_min": limit.and_then(|limit| least_limit_bytes_min.or(limit.least_limit_bytes)),
             "memory_limit_outcome": limit.map(|limit| limit.outcome),
             "memory_limit_event": limit.and_then(|limit| limit.event),
             "charged_bytes_peak": limit.map(|limit| limit.pressure.charged_bytes_peak),

@@ -64,8 +64,8 @@ pub enum MadvFree {
     /// It applies: pages stay until memory is short.
     #[default]
     Recorded,
-    /// It drops pages at once, as `MADV_DONTNEED`. A recording does not show which of them were written again, so memory
-    /// and faults are the least that is possible.
+    /// It drops pages at once, as `MADV_DONTNEED`. A recording does not show which of them were written again, so a
+    /// prediction has a range of memory and faults.
     DontNeed,
 }
 

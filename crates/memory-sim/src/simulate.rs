@@ -20,6 +20,7 @@ use crate::setting::Setting;
 use crate::sites::by_site;
 use crate::space::Space;
 use crate::steps::{Action, MemoryAtStart, Step};
+use crate::unseen_writes::{AfterFree, marked_pages};
 
 /// How much a simulation collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ struct World<'a> {
     detail: Detail,
     has_sites: bool,
     limit: Watch,
+    /// Pages that `MADV_FREE` marked, where it matters whether they are written again.
+    marked_pages: u64,
     /// `None` for a process without relatives.
     sums: Option<FamilySums>,
 }
@@ -95,9 +98,19 @@ const BATCHES_WAITING: usize = 4;
 ///
 /// # Errors
 /// A recording cannot be read.
-pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Result<MemorySimulation, FamilyError> {
+pub fn simulate(family: Family, settings: &[Setting], detail: Detail) -> Result<MemorySimulation, FamilyError> {
+    simulate_with(family, settings, detail, AfterFree::NoWrite)
+}
+
+/// The same with writes that the recording does not have.
+pub(crate) fn simulate_with(
+    mut family: Family,
+    settings: &[Setting],
+    detail: Detail,
+    after_free: AfterFree,
+) -> Result<MemorySimulation, FamilyError> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).clamp(1, settings.len().max(1));
-    let outline = Outline::of(&family);
+    let outline = Outline::of(&family, after_free);
     let predictions = thread::scope(|scope| {
         // A kernel belongs to one thread, so each thread creates those that it simulates.
         let workers: Vec<_> = (0..threads)
@@ -196,25 +209,29 @@ struct Outline {
     addresses_random: bool,
     /// Times at which the process that was asked for is sampled.
     moments: Arc<[u64]>,
+    after_free: AfterFree,
 }
 
 impl Outline {
-    fn of(family: &Family) -> Self {
+    fn of(family: &Family, after_free: AfterFree) -> Self {
         let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
         let has_sites = family.header().stack_depth.is_some();
         let addresses_random = family.header().machine.addresses_random;
         let (children, moments) = (family.children().clone(), Arc::clone(family.moments()));
-        Self { begins_empty, children, has_sites, addresses_random, moments }
+        Self { begins_empty, children, has_sites, addresses_random, moments, after_free }
     }
 }
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let random = outline.addresses_random;
+        let (after_free, random) = (outline.after_free, outline.addresses_random);
         let mut spaces: Vec<Option<Space>> = Vec::new();
         for &is_empty in &outline.begins_empty {
             let relative = spaces.iter().flatten().next();
-            let new = || relative.map_or_else(|| Space::new(setting, random), |it| Space::beside(it, setting, random));
+            let new = || match relative {
+                Some(relative) => Space::beside(relative, setting, after_free, random),
+                None => Space::new(setting, after_free, random),
+            };
             let space = is_empty.then(new);
             spaces.push(space);
         }
@@ -229,6 +246,7 @@ impl<'a> World<'a> {
             detail,
             has_sites: outline.has_sites,
             limit: Watch::default(),
+            marked_pages: 0,
             sums: (outline.begins_empty.len() > 1).then(FamilySums::default),
         }
     }
@@ -245,6 +263,7 @@ impl<'a> World<'a> {
             Action::End => self.end(member, Some(step.time_ns)),
             _ => {
                 if let Some(space) = &mut self.spaces[member] {
+                    self.marked_pages += marked_pages(self.setting, &space.kernel, &step.action);
                     space.apply(step);
                 }
             }
@@ -295,7 +314,9 @@ impl<'a> World<'a> {
             Detail::Figures => Vec::new(),
         };
         let family = self.sums.as_ref().map(FamilySums::total);
-        Some(Prediction { sites, pages, memory_limit, family, ..Prediction::of(space, self.setting, regions) })
+        let marked_pages = self.marked_pages;
+        let figures = Prediction::of(space, self.setting, regions);
+        Some(Prediction { sites, pages, memory_limit, marked_pages, family, ..figures })
     }
 }
 

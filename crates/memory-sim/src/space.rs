@@ -19,6 +19,7 @@ use crate::setting::{Advise, Setting};
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 use crate::timeline::{AtMoments, Sample, Timeline};
+use crate::unseen_writes::AfterFree;
 
 /// What the touches of some memory cost.
 #[derive(Clone, Debug, Default)]
@@ -68,18 +69,18 @@ pub(crate) struct Space {
 
 impl Space {
     /// An empty address space after exec.
-    pub fn new(setting: &Setting, addresses_random: bool) -> Self {
-        Self::of_kernel(Kernel::new(setting.kernel.clone()), setting, addresses_random)
+    pub fn new(setting: &Setting, after_free: AfterFree, addresses_random: bool) -> Self {
+        Self::of_kernel(Kernel::new(setting.kernel.clone()), setting, after_free, addresses_random)
     }
 
     /// An empty address space of a process that was there when the recording began, like `relative`.
-    pub fn beside(relative: &Self, setting: &Setting, addresses_random: bool) -> Self {
-        Self::of_kernel(relative.kernel.beside(), setting, addresses_random)
+    pub fn beside(relative: &Self, setting: &Setting, after_free: AfterFree, addresses_random: bool) -> Self {
+        Self::of_kernel(relative.kernel.beside(), setting, after_free, addresses_random)
     }
 
-    fn of_kernel(mut kernel: Kernel, setting: &Setting, addresses_random: bool) -> Self {
+    fn of_kernel(mut kernel: Kernel, setting: &Setting, after_free: AfterFree, addresses_random: bool) -> Self {
         kernel.keep_populated();
-        let edits = Edits::of(setting);
+        let edits = Edits::of(setting, after_free);
         edits.begin(&mut kernel);
         Self::with(kernel, Stacks::new(setting, edits, addresses_random), WrittenFilePages::default(), edits)
     }

@@ -103,7 +103,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
-                Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+                Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
                 Run::Limited => limited::on_native(plan, touch, &mut trace, job.progress.as_deref()),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
@@ -120,6 +120,9 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Apart => malloc.unobserved().apart(&mut trace),
                 Run::Explained(huge) => {
                     ExplainedRun { library: preload.as_deref(), touch, huge }.perform(&mut trace, channel)
+                }
+                Run::ExplainedStart(huge) => {
+                    ExplainedRun { library: preload.as_deref(), touch, huge }.start(&trace, channel)
                 }
                 Run::Limited => limited::on_malloc(preload.as_deref(), touch, &mut trace, job.progress.as_deref()),
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),

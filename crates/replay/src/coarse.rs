@@ -46,10 +46,10 @@ impl<A: Replayable<Counted>> WindowDriver for Coarse<A> {
     }
 }
 
-/// The control run.
-pub(crate) fn control(trace: &mut PreparedTrace, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
+/// The control run of one on `A`.
+pub(crate) fn control<A: Heaps>(trace: &mut PreparedTrace, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
     let (memory, _) = watch_process()?;
-    null::control(trace, memory, heap)
+    null::control::<A, _>(trace, memory, heap)
 }
 
 /// The measured run on the allocator that `open` creates. `why` is the reason why page tables cannot be scanned.
@@ -83,5 +83,5 @@ pub(crate) fn measured<A: Replayable<Counted>>(
     };
     coarse.heap.allocator().note_own(&mut replayed);
     replayed.note_process(&coarse.memory);
-    Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: coarse.marks })))
+    Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: coarse.marks, start: None })))
 }

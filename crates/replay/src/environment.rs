@@ -129,18 +129,17 @@ pub(crate) fn folio_pages() -> Vec<u64> {
     mthp_enabled().iter().filter_map(kilobytes).map(|kilobytes| kilobytes / 4).collect()
 }
 
+/// The sizes are tried one by one: `opendir` would call the `malloc` that a replay measures.
 fn mthp_enabled() -> Vec<String> {
-    let entries = fs::read_dir(THP).into_iter().flatten().flatten();
-    let mut sizes: Vec<String> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let size = name.strip_prefix("hugepages-").filter(|size| *size != "2048kB")?;
-            let mode = choice(&format!("{THP}/{name}/enabled")).filter(|mode| mode != "never")?;
+    let sizes = (3..11).map(|order| format!("{}kB", 1 << order));
+    let mut enabled: Vec<String> = sizes
+        .filter_map(|size| {
+            let mode = choice(&format!("{THP}/hugepages-{size}/enabled")).filter(|mode| mode != "never")?;
             Some(format!("{size}={mode}"))
         })
         .collect();
-    sizes.sort();
-    sizes
+    enabled.sort();
+    enabled
 }
 
 fn swap_bytes() -> Option<u64> {

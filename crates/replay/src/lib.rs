@@ -67,7 +67,7 @@ pub use limited::{LimitedReplay, replay_limited};
 pub use observed_child::ObservedChild;
 pub use parent::{CHILD_ARGUMENT, replay};
 pub use phases::PhaseSamples;
-pub use result::{Control, Mark, Replayed, Skipped};
+pub use result::{Control, Mark, Replayed, Skipped, StartMemory};
 pub use spec::{HugePages, Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp};
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};
 pub use timed_replay::{Apart, TimedReplay, Times, TimesAlone, mode_samples, phase_samples, times_alone};

@@ -1,7 +1,7 @@
 //! Which allocator a malloc library is, and which version of it, from its file alone: nothing of it is run.
 
 use std::ffi::CStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -22,6 +22,22 @@ pub fn c_library() -> Option<Library> {
     // SAFETY: takes nothing and returns a static string.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
     Some(Library { allocator: "glibc", version: version.to_str().ok()?.to_string() })
+}
+
+/// The dynamic loader of this process, which reads glibc's tunables; `None` in a static program.
+pub(crate) fn loader() -> Option<PathBuf> {
+    loaded(|name| name.starts_with("ld-"))
+}
+
+/// The file of this process's C library, to preload into a program that is linked to another allocator.
+pub fn c_library_file() -> Option<PathBuf> {
+    loaded(|name| name.starts_with("libc.so") || name.starts_with("libc-2"))
+}
+
+fn loaded(is_meant: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let mut files = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5)).map(Path::new);
+    files.find(|file| file.file_name().is_some_and(|name| is_meant(&name.to_string_lossy()))).map(Path::to_path_buf)
 }
 
 /// The allocator that `--allocators` finds by this name on this machine; `None` if it is missing or does not tell its

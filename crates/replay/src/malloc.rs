@@ -66,7 +66,7 @@ pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildErro
 impl MallocRun<'_> {
     /// The control run.
     pub(crate) fn control(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        coarse::control(trace, self.heap())
+        coarse::control::<Malloc>(trace, self.heap())
     }
 
     fn heap(&self) -> MeasuredHeap<'_> {
@@ -102,6 +102,7 @@ impl MallocRun<'_> {
             ..Replayed::default()
         };
         replayed.note_process(&driver.memory);
-        Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: driver.marks })))
+        let start = driver.memory.start();
+        Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: driver.marks, start })))
     }
 }

@@ -178,7 +178,7 @@ fn report<A: Replayable<ObservedOs>>(
         replayed.installs = None;
         replayed.skipped.push(Skipped::new("installs, marks", reason));
     }
-    MeasuredReport { replayed, marks: measured.marks }
+    MeasuredReport { replayed, marks: measured.marks, start: None }
 }
 
 /// The figures of an observed run.

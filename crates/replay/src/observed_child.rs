@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::error::ReplayError;
-use crate::parent::{checked, child_arguments, unexpected};
+use crate::parent::{checked, child_arguments, died_in, unexpected};
 use crate::protocol::{self, Report};
 use crate::spec::{Job, ReplaySpec, Run};
 use crate::window::Moments;
+
+/// The run's name in messages.
+const RUN: &str = "observed";
 
 /// How to start the child.
 #[derive(Clone, Debug)]
@@ -53,12 +56,17 @@ impl ObservedChild {
         Ok(job.spec)
     }
 
+    /// Why the child wrote nothing to standard output, by its exit code or the signal that ended it.
+    pub fn died(code: Option<i32>, signal: Option<i32>) -> ReplayError {
+        died_in(RUN, code, signal)
+    }
+
     /// Reads what the child wrote to standard output: when it passed points of the trace, if it replayed in trace order.
     ///
     /// # Errors
     /// The replay failed.
     pub fn moments(output: &[u8]) -> Result<Option<Moments>, ReplayError> {
-        let run = "observed";
+        let run = RUN;
         match protocol::receive(output) {
             Ok(Some(received)) => match received.report {
                 Report::Timed(timing) => Ok(timing.moments),

@@ -18,7 +18,7 @@ use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::probe::{Meter, ModeProbe};
 use crate::protocol::{Report, Timing};
-use crate::replayable::Replayable;
+use crate::replayable::{Replayable, SuperSlabs};
 use crate::tlb::TlbWatch;
 use crate::window::{Driven, PreparedTrace, WindowDriver, drive};
 use hksim_linux_probe::resident::make_resident;
@@ -41,9 +41,9 @@ pub(crate) fn step<A: Heaps>(heap: &mut Driver<A>, event: &Event, number: u64) -
 pub(crate) fn control(extent: Extent, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
     let Ok(observer) = Observer::new(extent, traps) else {
-        return coarse::control(trace, MeasuredHeap::Reservation);
+        return coarse::control::<SuperSlabs<Counted>>(trace, MeasuredHeap::Reservation);
     };
-    null::control(trace, observer, MeasuredHeap::Reservation)
+    null::control::<SuperSlabs<Counted>, _>(trace, observer, MeasuredHeap::Reservation)
 }
 
 /// A heap without an observer.

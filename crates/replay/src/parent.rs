@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use crate::environment::Environment;
 use crate::error::ReplayError;
 use crate::explained::Record;
-use crate::protocol::{self, Received, Report};
+use crate::protocol::{self, ControlReport, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
 use hksim_linux_probe::lifetime::die_with_parent;
@@ -26,7 +26,8 @@ pub(crate) fn child_arguments(on: &Target) -> impl Iterator<Item = &'static str>
 }
 
 /// Replays a trace. Performs a control run without a heap, then the runs that [`ReplaySpec::measure`] requests. Each
-/// run has a fresh child process of this program. The program's `main` must call [`child_main`](crate::child_main) if
+/// run has a fresh child process of this program. The control run of a `malloc` has the C library's, so that the memory
+/// which a library takes when it is loaded counts as the library's. The program's `main` must call [`child_main`](crate::child_main) if
 /// its first argument is [`CHILD_ARGUMENT`].
 ///
 /// # Errors
@@ -34,8 +35,8 @@ pub(crate) fn child_arguments(on: &Target) -> impl Iterator<Item = &'static str>
 pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
     let spec = &checked(spec)?;
     let environment = Environment::read();
-    let control = match run(spec, Run::Control)?.report {
-        Report::Control(control) => control,
+    let ControlReport { control, start } = match run(&control_of(spec), Run::Control)?.report {
+        Report::Control(report) => report,
         other => return Err(unexpected(Run::Control, &other)),
     };
     let mut replayed = Replayed::default();
@@ -48,6 +49,9 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
         replayed.marks = measured.marks;
         for (mark, pages) in replayed.marks.iter_mut().zip(received.pages) {
             mark.pages = pages;
+        }
+        if let Some((own, control)) = measured.start.zip(start) {
+            replayed.add_startup(own.beyond(control));
         }
     } else {
         replayed.skipped.push(Skipped::new("installs, faults, traps, rss, marks", "not requested"));
@@ -75,6 +79,14 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
     }
     replayed.environment = environment.finish();
     Ok(replayed)
+}
+
+/// The replay without a heap, and without the library of a `malloc`.
+pub(crate) fn control_of(spec: &ReplaySpec) -> ReplaySpec {
+    match spec.on {
+        Target::Malloc { .. } => ReplaySpec { on: Target::C_LIBRARY, ..spec.clone() },
+        Target::Native(_) | Target::Design { .. } => spec.clone(),
+    }
 }
 
 /// Checks the specification before a child runs, and makes its paths absolute.
@@ -107,7 +119,7 @@ fn name(run: Run) -> &'static str {
         Run::Harness => "harness",
         Run::Sampled => "sampled",
         Run::Apart => "sampled",
-        Run::Explained(_) => "explained",
+        Run::Explained(_) | Run::ExplainedStart(_) => "explained",
         Run::Limited => "limited",
         Run::System(..) => "system time",
     }
@@ -158,8 +170,13 @@ pub(crate) fn run_observed(
 }
 
 pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
-    let Some(signal) = status.signal() else {
-        return ReplayError::NoResult { run: name(run), code: status.code().unwrap_or(-1) };
+    died_in(name(run), status.code(), status.signal())
+}
+
+/// Why a child that ended with this exit code, or by this signal, has sent nothing.
+pub(crate) fn died_in(run: &'static str, code: Option<i32>, signal: Option<i32>) -> ReplayError {
+    let Some(signal) = signal else {
+        return ReplayError::NoResult { run, code: code.unwrap_or(-1) };
     };
     let hint = match signal {
         libc::SIGKILL => ": killed from outside, or out of memory",
@@ -168,7 +185,7 @@ pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
         libc::SIGSYS => ": the allocator makes a mapping call with signals blocked, which cannot be intercepted",
         _ => "",
     };
-    ReplayError::Signal { run: name(run), signal, hint }
+    ReplayError::Signal { run, signal, hint }
 }
 
 pub(crate) fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::result::Mark;
+use crate::result::{Mark, StartMemory};
 use crate::window::WindowObserver;
 use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::traps::TrapCounter;
@@ -11,7 +11,6 @@ use hksim_linux_probe::traps::TrapCounter;
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     rss_bytes: u64,
-    anonymous_bytes: u64,
     page_table_bytes: u64,
     vmas: u64,
 }
@@ -22,6 +21,7 @@ pub(crate) struct ProcessMemory {
     status: ProcText,
     maps: ProcText,
     traps: Option<TrapCounter>,
+    start: StartMemory,
     before: Figures,
     peaks: Figures,
     end: Figures,
@@ -35,6 +35,7 @@ impl ProcessMemory {
             status: ProcText::open("/proc/self/status")?,
             maps: ProcText::open("/proc/self/maps")?,
             traps,
+            start: StartMemory::default(),
             before: Figures::default(),
             peaks: Figures::default(),
             end: Figures::default(),
@@ -52,7 +53,6 @@ impl ProcessMemory {
         let kilobytes = |text: &mut ProcText, key| text.number(key).unwrap_or(0) * 1024;
         Figures {
             rss_bytes: kilobytes(&mut self.rollup, "Rss:") + kilobytes(&mut self.rollup, "Private_Hugetlb:"),
-            anonymous_bytes: kilobytes(&mut self.rollup, "Anonymous:"),
             page_table_bytes: kilobytes(&mut self.status, "VmPTE:"),
             vmas: self.maps.maps_within(0, u64::MAX).unwrap_or(0),
         }
@@ -62,13 +62,11 @@ impl ProcessMemory {
         let now = self.now();
         self.end = Figures {
             rss_bytes: now.rss_bytes.saturating_sub(self.before.rss_bytes),
-            anonymous_bytes: now.anonymous_bytes.saturating_sub(self.before.anonymous_bytes),
             page_table_bytes: now.page_table_bytes.saturating_sub(self.before.page_table_bytes),
             vmas: now.vmas.saturating_sub(self.before.vmas),
         };
         self.peaks = Figures {
             rss_bytes: self.peaks.rss_bytes.max(self.end.rss_bytes),
-            anonymous_bytes: self.peaks.anonymous_bytes.max(self.end.anonymous_bytes),
             page_table_bytes: self.peaks.page_table_bytes.max(self.end.page_table_bytes),
             vmas: self.peaks.vmas.max(self.end.vmas),
         };
@@ -78,11 +76,6 @@ impl ProcessMemory {
     /// RSS before the first call.
     pub(crate) fn rss_bytes_start(&self) -> u64 {
         self.before.rss_bytes
-    }
-
-    /// Anonymous bytes before the first call.
-    pub(crate) fn anonymous_bytes_start(&self) -> u64 {
-        self.before.anonymous_bytes
     }
 
     /// Growth of RSS: (peak, value at the end).
@@ -104,7 +97,13 @@ impl ProcessMemory {
 impl WindowObserver for ProcessMemory {
     fn begin(&mut self) {
         self.before = self.now();
+        let mut bytes = |key| self.rollup.number(key).unwrap_or(0) * 1024;
+        self.start = StartMemory { bytes: bytes("Anonymous:"), huge_bytes: bytes("AnonHugePages:") };
         self.traps.iter().for_each(TrapCounter::enable);
+    }
+
+    fn start(&self) -> Option<StartMemory> {
+        Some(self.start)
     }
 
     fn mark(&mut self, events: u64) -> Mark {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explained::{ExplainedTotals, Record, Records};
 use crate::phases::PhaseSamples;
-use crate::result::{Control, Mark, Replayed};
+use crate::result::{Control, Mark, Replayed, StartMemory};
 use crate::system::SystemRun;
 use crate::tlb::DtlbEvents;
 use crate::window::Moments;
@@ -41,13 +41,22 @@ pub(crate) enum Report {
     Refused {
         message: String,
     },
-    Control(Control),
+    Control(ControlReport),
     Measured(Box<MeasuredReport>),
     Timed(Timing),
     System(SystemRun),
     Apart(PhaseSamples),
     Explained(Box<ExplainedTotals>),
+    ExplainedStart(StartMemory),
     Limited,
+}
+
+/// A control run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ControlReport {
+    pub(crate) control: Control,
+    /// The memory of the process before the first event, if the whole process is observed.
+    pub(crate) start: Option<StartMemory>,
 }
 
 /// A measured run: its figures and marks.
@@ -55,6 +64,8 @@ pub(crate) enum Report {
 pub(crate) struct MeasuredReport {
     pub(crate) replayed: Replayed,
     pub(crate) marks: Vec<Mark>,
+    /// The memory of the process before the first event, if the whole process is observed.
+    pub(crate) start: Option<StartMemory>,
 }
 
 /// A timed run.

@@ -32,6 +32,34 @@ impl Control {
     }
 }
 
+/// Anonymous memory before the first call: of a process, or of an allocator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartMemory {
+    /// All of it.
+    pub bytes: u64,
+    /// What of it is in huge pages.
+    pub huge_bytes: u64,
+}
+
+impl StartMemory {
+    /// What an allocator took before its first call, if this is the memory of a process with it: what exceeds a process with
+    /// the C library's allocator and without settings, which has the replay's own memory too.
+    pub(crate) fn beyond(self, control: StartMemory) -> StartMemory {
+        /// The start of a process differs by some pages, with its environment and the places of its libraries.
+        const BYTES_MIN: u64 = 16 * PAGE_BYTES;
+        let bytes = self.bytes.saturating_sub(control.bytes);
+        match bytes {
+            0..BYTES_MIN => StartMemory::default(),
+            _ => StartMemory { bytes, huge_bytes: self.huge_bytes.saturating_sub(control.huge_bytes).min(bytes) },
+        }
+    }
+
+    /// Its pages: those of 2 MiB, and those of 4 KiB.
+    pub fn pages(self) -> (u64, u64) {
+        (self.huge_bytes / HUGE_PAGE_BYTES, (self.bytes - self.huge_bytes) / PAGE_BYTES)
+    }
+}
+
 /// The state of memory at a point of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
@@ -86,13 +114,14 @@ pub struct Replayed {
     pub rss_bytes_peak: Option<u64>,
     /// Resident bytes at the end.
     pub rss_bytes_end: Option<u64>,
-    /// Resident bytes of the process before the first call, if peak and end are its growth since then.
+    /// Resident bytes of the process before the first call, if peak and end are its growth since then and
+    /// `startup_bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_start: Option<u64>,
-    /// Anonymous bytes of the process before the first call, likewise: the replay's own, which are the same on all
-    /// allocators, and what the allocator took before it was called.
+    /// Bytes that the allocator took before the first call: the anonymous memory that its process has more than one with the C
+    /// library's allocator. Peak, end and marks contain them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub anonymous_bytes_start: Option<u64>,
+    pub startup_bytes: Option<u64>,
     /// Peak bytes in hugetlb pages.
     pub hugetlb_bytes_peak: Option<u64>,
     /// Huge pages at the end.
@@ -166,6 +195,14 @@ impl Replayed {
         }
     }
 
+    /// Adds what the allocator took before the first call to peak, end and marks.
+    pub(crate) fn add_startup(&mut self, startup: StartMemory) {
+        self.startup_bytes = Some(startup.bytes);
+        let marks = self.marks.iter_mut().map(|mark| &mut mark.rss_bytes);
+        let figures = [&mut self.rss_bytes_peak, &mut self.rss_bytes_end];
+        figures.into_iter().chain(marks).flatten().for_each(|bytes| *bytes += startup.bytes);
+    }
+
     /// Leaves out the figures of memory: the replay did not treat memory as the program did, for this reason.
     pub(crate) fn leave_out_memory(&mut self, reason: String) {
         (self.faults, self.traps, self.rss_bytes_peak, self.rss_bytes_end) = (None, None, None, None);
@@ -192,7 +229,6 @@ impl Replayed {
         self.rss_bytes_peak = Some(peak);
         self.rss_bytes_end = Some(end);
         self.rss_bytes_start = Some(memory.rss_bytes_start());
-        self.anonymous_bytes_start = Some(memory.anonymous_bytes_start());
         self.vmas_peak = Some(memory.vmas_peak()).filter(|&vmas| vmas > 0);
         self.page_table_bytes_peak = Some(memory.page_table_bytes_peak());
     }

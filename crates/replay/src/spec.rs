@@ -71,6 +71,9 @@ pub enum Target {
 }
 
 impl Target {
+    /// The C library's `malloc`, without settings.
+    pub const C_LIBRARY: Target = Target::Malloc { preload: None, variables: Vec::new() };
+
     /// A design with these settings. The program's children must know it
     /// ([`child_main_with`](crate::child_main_with)). It can be replayed in trace order only.
     ///
@@ -138,6 +141,8 @@ pub(crate) enum Run {
     Apart,
     /// With a record of every page fault and what caused it.
     Explained(HugePages),
+    /// The start of such a run, up to its first event.
+    ExplainedStart(HugePages),
     /// Without observers, under a memory limit.
     Limited,
     /// With a probe of the processor time as the only observer, after a warm-up.

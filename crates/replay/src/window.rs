@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ChildError;
 use crate::memory_policy::apply_memory_policy;
 use crate::pause::pause;
-use crate::result::{Mark, Skipped};
+use crate::result::{Mark, Skipped, StartMemory};
 use crate::spec::ReplaySpec;
 
 /// When a replay in trace order passed points of its trace (CLOCK_MONOTONIC). Between the first and the last,
@@ -99,6 +99,11 @@ impl PreparedTrace {
 pub(crate) trait WindowObserver {
     /// Opens the window. Traps are counted from here on.
     fn begin(&mut self);
+
+    /// The memory of the process when the window was opened, if the whole process is observed.
+    fn start(&self) -> Option<StartMemory> {
+        None
+    }
 
     /// Called after each batch of events.
     fn drain_traps_if_half_full(&mut self) {}

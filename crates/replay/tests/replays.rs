@@ -5,6 +5,7 @@
 mod common;
 mod figures;
 mod refusals;
+mod startup;
 mod system_calls;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ const CASES: &[(&str, Case)] = &[
         "blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation",
         figures::blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation,
     ),
+    ("memory_from_before_the_first_call_counts", startup::memory_from_before_the_first_call_counts),
     ("threads_perform_every_event", figures::threads_perform_every_event),
     ("objects_may_cross_threads_in_a_circle", figures::objects_may_cross_threads_in_a_circle),
     ("strace_counts_the_same_calls", system_calls::strace_counts_the_same_calls),

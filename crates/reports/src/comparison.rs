@@ -8,7 +8,7 @@ use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
-use crate::verdict::{self, Contender};
+use crate::verdict::{self, Amount, Contender};
 
 /// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "user_ns_per_call, system_ns_per_call", "apart"];
@@ -78,9 +78,9 @@ pub fn verdict(report: &ComparisonReport) -> Vec<String> {
     let contenders = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
         name: row.allocator.clone(),
         ratio_to_first: row.times.ratio_to_first,
-        bytes: vec![
-            ("peak RSS", row.figures.rss_bytes_peak.map(|spread| spread.median)),
-            ("RSS at the end", row.figures.rss_bytes_end.map(|spread| spread.median)),
+        amounts: vec![
+            Amount::bytes("least peak RSS", row.figures.rss_bytes_peak.map(|spread| spread.median)),
+            Amount::bytes("least RSS at the end", row.figures.rss_bytes_end.map(|spread| spread.median)),
         ],
     });
     verdict::lines(&contenders.collect::<Vec<_>>(), report.timing.same_again.as_ref())

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use hksim_results::Kind;
 use hksim_results::predictions::Prediction;
 
 /// The tables of a result by name. Tables without rows are left out.
@@ -13,6 +14,7 @@ pub fn tables(result: &Value, predictions: &[Prediction<'_>]) -> Vec<(&'static s
         ("page-map", page_map(&result["page_map"])),
         ("occupancy", occupancy(result)),
         ("miss-curves", miss_curves(predictions)),
+        ("ranges", ranges(result)),
     ];
     all.into_iter().filter(|(_, rows)| !rows.is_empty()).collect()
 }
@@ -82,6 +84,21 @@ fn occupancy(result: &Value) -> Vec<Value> {
 /// The length of the longest number.
 fn width_of<'a>(numbers: impl Iterator<Item = &'a Value>) -> usize {
     numbers.map(|number| number.to_string().len()).max().unwrap_or(0)
+}
+
+/// The 2 MiB ranges of a process; with two looks, those of both.
+fn ranges(result: &Value) -> Vec<Value> {
+    if !matches!(Kind::of("", result), Ok(Kind::Inspect)) {
+        return Vec::new();
+    }
+    let of_look = |look: &str, map: &Value| {
+        let rows = map.as_array().into_iter().flatten().filter_map(Value::as_object);
+        let with_look = |fields: &Map<String, Value>| {
+            Value::Object([("look".to_string(), json!(look))].into_iter().chain(fields.clone()).collect())
+        };
+        rows.map(with_look).collect::<Vec<Value>>()
+    };
+    [of_look("first", &result["before"]["map"]), of_look("last", &result["map"])].concat()
 }
 
 fn miss_curves(predictions: &[Prediction<'_>]) -> Vec<Value> {

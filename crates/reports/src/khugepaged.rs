@@ -3,12 +3,31 @@
 use hksim_linux_mm::{KhugepagedAtEnd, KhugepagedBound, KhugepagedSettled};
 use hksim_sim::SimReport;
 use hksim_text::units::{bytes, count};
+use serde::Deserialize;
+
+/// What a prediction says about khugepaged.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Effects {
+    #[serde(rename = "khugepaged_bound")]
+    bound: Option<KhugepagedBound>,
+    #[serde(rename = "khugepaged_at_end")]
+    at_end: Option<KhugepagedAtEnd>,
+    #[serde(rename = "khugepaged_settled")]
+    settled: Option<KhugepagedSettled>,
+}
+
+impl Effects {
+    /// The lines about khugepaged; none where it has nothing to do.
+    pub fn lines(self) -> Vec<String> {
+        let bound = self.bound.filter(|bound| bound.huge_pages_max > 0);
+        bound.map(at_most).into_iter().chain(self.at_end.map(at_end)).chain(self.settled.map(settled)).collect()
+    }
+}
 
 /// The lines about khugepaged; none where it has nothing to do.
 pub fn lines<P>(report: &SimReport<P>) -> Vec<String> {
-    let bound = report.khugepaged_bound.filter(|bound| bound.huge_pages_max > 0);
-    let bound = bound.map(at_most).into_iter();
-    bound.chain(report.khugepaged_at_end.map(at_end)).chain(report.khugepaged_settled.map(settled)).collect()
+    let SimReport { khugepaged_bound: bound, khugepaged_at_end: at_end, khugepaged_settled: settled, .. } = *report;
+    Effects { bound, at_end, settled }.lines()
 }
 
 /// What may differ if khugepaged is active.

@@ -57,6 +57,6 @@ pub mod time_validation;
 pub mod trace_difference;
 pub mod trace_info;
 pub mod trial;
-mod verdict;
+pub mod verdict;
 
 pub use error::{ReportError, Result};

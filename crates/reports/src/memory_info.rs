@@ -1,7 +1,7 @@
 //! The summary of a memory recording as text.
 
 use hksim_memory_sim::losses;
-use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility};
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Inherited, Machine, Summary, Visibility};
 use hksim_results::info::MemoryInfo;
 use hksim_text::plain;
 use hksim_text::table::{Table, text as joined};
@@ -43,7 +43,7 @@ fn origin(info: &MemoryInfo<'_>) -> Vec<String> {
         line("duration", &units::time(info.summary.duration_ns)),
     ];
     lines.extend(at_start(info));
-    lines.extend(header.inherited.thp_disable.restriction().map(|words| line("inherited", words)));
+    lines.extend(inherited(&header.inherited).into_iter().map(|words| line("inherited", &words)));
     for (name, value) in &header.environment {
         lines.push(line("environment", &plain(&format!("{name}={value}"))));
     }
@@ -51,6 +51,43 @@ fn origin(info: &MemoryInfo<'_>) -> Vec<String> {
         lines.push(line("edited by", &plain(&header.history.join(", "))));
     }
     lines
+}
+
+/// `RLIMIT_STACK` as most systems set it.
+const STACK_USUAL: u64 = 8 << 20;
+/// `RLIMIT_MEMLOCK` as kernels set it before 5.16, and since then.
+const LOCKED_USUAL: [u64; 2] = [64 << 10, 8 << 20];
+
+/// What the program got from the one that started it and most programs do not have.
+fn inherited(inherited: &Inherited) -> Vec<String> {
+    let Inherited { thp_disable, personality, limits, .. } = inherited;
+    let amount = |limit: Option<u64>| limit.map_or("unlimited".to_string(), bytes);
+    let mut words: Vec<String> = thp_disable.restriction().map(str::to_string).into_iter().collect();
+    if let Some(limits) = limits {
+        let of = |name: &str, limit| format!("{name} {}", amount(limit));
+        words.extend((limits.stack_bytes != Some(STACK_USUAL)).then(|| of("RLIMIT_STACK", limits.stack_bytes)));
+        let is_usual = limits.locked_bytes.is_some_and(|limit| LOCKED_USUAL.contains(&limit));
+        words.extend((!is_usual).then(|| of("RLIMIT_MEMLOCK", limits.locked_bytes)));
+        words.extend(limits.address_space_bytes.is_some().then(|| of("RLIMIT_AS", limits.address_space_bytes)));
+    }
+    words.extend((*personality != 0).then(|| personality_words(*personality)));
+    words
+}
+
+/// The personality, with the names of the flags that concern memory.
+fn personality_words(personality: u32) -> String {
+    const FLAGS: [(u32, &str); 6] = [
+        (0x004_0000, "ADDR_NO_RANDOMIZE"),
+        (0x010_0000, "MMAP_PAGE_ZERO"),
+        (0x020_0000, "ADDR_COMPAT_LAYOUT"),
+        (0x040_0000, "READ_IMPLIES_EXEC"),
+        (0x080_0000, "ADDR_LIMIT_32BIT"),
+        (0x800_0000, "ADDR_LIMIT_3GB"),
+    ];
+    let named = FLAGS.iter().filter(|(flag, _)| personality & flag != 0);
+    let names: Vec<&str> = named.map(|(_, name)| *name).collect();
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    format!("personality {personality:#x}{names}")
 }
 
 /// What the process had when the recording began in the middle of it.
@@ -138,4 +175,27 @@ fn counts(info: &MemoryInfo<'_>, columns: usize) -> Vec<String> {
     summary.mapped_bytes.iter().for_each(|(kind, size)| mapped.push([kind.words().to_string(), bytes(*size)]));
     lines.extend(mapped.fitted(columns));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hksim_memory_trace::Limits;
+
+    #[test]
+    fn only_what_differs_from_the_usual_is_inherited() {
+        let limits = |stack_bytes, locked_bytes, address_space_bytes| {
+            let limits = Some(Limits { stack_bytes, locked_bytes, address_space_bytes });
+            inherited(&Inherited { limits, ..Inherited::default() })
+        };
+        assert!(inherited(&Inherited::default()).is_empty());
+        assert!(limits(Some(8 << 20), Some(64 << 10), None).is_empty());
+        assert_eq!(
+            limits(None, Some(4096), Some(1 << 30)),
+            ["RLIMIT_STACK unlimited", "RLIMIT_MEMLOCK 4.0 KiB", "RLIMIT_AS 1.0 GiB"]
+        );
+        let personality = |personality| inherited(&Inherited { personality, ..Inherited::default() });
+        assert_eq!(personality(0x004_0000), ["personality 0x40000 (ADDR_NO_RANDOMIZE)"]);
+        assert_eq!(personality(8), ["personality 0x8"]);
+    }
 }

@@ -1,14 +1,21 @@
 //! Whether a program survives the limit of its memory control group, in words.
 
-use hksim_linux_mm::{MemoryLimit, OutOfMemory};
+use hksim_linux_mm::{LimitOutcome, MemoryLimit, OutOfMemory};
+use hksim_memory_sim::{MemoryRow, Prediction, UnseenWrites};
 use hksim_policy::PAGE_BYTES;
 use hksim_results::replay::LimitedReport;
 use hksim_text::units::{bytes, count, of, time};
 
 /// The lines about a limit.
 pub fn lines(limit: &MemoryLimit) -> Vec<String> {
-    let mut lines = vec![outcome(limit)];
-    lines.extend(limit.least_limit_bytes.map(least));
+    lines_with(limit, None)
+}
+
+/// The lines about a limit, and about what depends on writes that a recording does not have.
+pub fn lines_with(limit: &MemoryLimit, unseen: Option<&UnseenWrites>) -> Vec<String> {
+    let mut lines = vec![outcome(limit, unseen.and_then(|unseen| unseen.event_max))];
+    let from = unseen.and_then(|unseen| unseen.least_limit_bytes_min);
+    lines.extend(limit.least_limit_bytes.map(|least_bytes| least(from.unwrap_or(least_bytes), least_bytes)));
     let met = &limit.pressure;
     let refused = || format!("{} did not fit, and smaller ones were used", of(met.folios_refused, "large folio"));
     let reclaimed = || format!("{} freed by MADV_FREE were reclaimed", bytes(met.lazy_free_bytes_reclaimed));
@@ -25,6 +32,61 @@ pub fn lines(limit: &MemoryLimit) -> Vec<String> {
     lines
 }
 
+/// The outcome in one word, for tables.
+pub fn word(limit: Option<&MemoryLimit>) -> &'static str {
+    match limit.map(|limit| limit.outcome) {
+        None => "-",
+        Some(LimitOutcome::Survives) => "survives",
+        Some(LimitOutcome::Killed) => "killed",
+        Some(LimitOutcome::Unknown) => "unknown",
+    }
+}
+
+/// How many rows are killed at their memory limits, and so not compared; `None` if all survive.
+pub fn killed<'a>(limits: impl Iterator<Item = Option<&'a MemoryLimit>>) -> Option<String> {
+    let outcomes: Vec<Option<LimitOutcome>> = limits.map(|limit| limit.map(|limit| limit.outcome)).collect();
+    let rows = of(outcomes.len() as u64, "row");
+    let part = |outcome, words: &str| {
+        let number = outcomes.iter().filter(|each| **each == Some(outcome)).count() as u64;
+        (number > 0).then(|| format!("{words} in {} of {rows}", count(number)))
+    };
+    let killed = part(LimitOutcome::Killed, "killed at the memory limit");
+    let unknown = part(LimitOutcome::Unknown, "unknown whether killed");
+    let parts: Vec<String> = [killed, unknown].into_iter().flatten().collect();
+    let note = "not compared with the others, and figures are those with the limit lifted at that event";
+    (!parts.is_empty()).then(|| format!("outcome: {}: {note}", parts.join(", ")))
+}
+
+/// Why figures or an outcome are a range.
+pub fn unseen(unseen: &UnseenWrites) -> String {
+    format!(
+        "ranges: MADV_FREE marked {} of present pages, and writing such a page again raises no fault, so the recording does \
+         not show it; the low ends are for no such page written again, the high ends for all of them at once",
+        bytes(unseen.marked_bytes)
+    )
+}
+
+/// The same for the rows of a table, once.
+pub fn unseen_in(rows: &[MemoryRow]) -> Option<String> {
+    let most = rows.iter().filter_map(|row| row.prediction.unseen_writes).max_by_key(|unseen| unseen.marked_bytes);
+    let rule = "of ranges, the upper end counts for the front";
+    most.map(|most| format!("{}; {rule}", unseen(&most)))
+}
+
+/// The outcome and the least limit in a table.
+pub fn cells(prediction: &Prediction) -> [String; 2] {
+    let limit = prediction.memory_limit.as_ref();
+    let least_bytes = limit.and_then(|limit| limit.least_limit_bytes);
+    let from = prediction.unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min);
+    let least = least_bytes.map_or("-".to_string(), |least| range(from.unwrap_or(least), least, bytes));
+    [word(limit).to_string(), least]
+}
+
+/// A range of figures, or one if both are the same.
+pub fn range(low: u64, high: u64, text: fn(u64) -> String) -> String {
+    if text(low) == text(high) { text(low) } else { format!("{} to {}", text(low), text(high)) }
+}
+
 /// What became of a replay under a limit.
 pub fn replayed(report: &LimitedReport) -> String {
     let size = bytes(report.limit_bytes);
@@ -36,22 +98,40 @@ pub fn replayed(report: &LimitedReport) -> String {
     format!("{} on a memory limit of {size} for its heap: {outcome}\n", report.allocator)
 }
 
-fn outcome(limit: &MemoryLimit) -> String {
+fn outcome(limit: &MemoryLimit, event_max: Option<u64>) -> String {
     let size = bytes(limit.limit_bytes);
     let Some(OutOfMemory { page, bytes: needed }) = limit.pressure.out_of_memory else {
         return format!("memory limit {size}: survives; at most {} charged", bytes(limit.pressure.charged_bytes_peak));
     };
     let event = limit.event.map_or(String::new(), |event| format!(" at event {}", count(event)));
+    let latest = event_max.filter(|latest| Some(*latest) != limit.event);
+    let latest = latest.map_or(String::new(), |event| format!(" or later, at the latest at event {}", count(event)));
+    let outcome = match limit.outcome {
+        LimitOutcome::Unknown => {
+            "unknown: survives if no page freed by MADV_FREE was written again; if all were, killed"
+        }
+        LimitOutcome::Survives | LimitOutcome::Killed => "killed",
+    };
     let moment = limit.moment_ns.map_or(String::new(), |ns| format!(", {}", time(ns)));
     let by = limit.by.as_ref().map_or(String::new(), |by| format!(", by {by}"));
     let page = page.map_or(String::new(), |page| format!(" for the page at {:#x}", page * PAGE_BYTES));
     format!(
-        "memory limit {size}: killed{event}{moment}{by}: {} would be charged{page}; other figures are those with the \
+        "memory limit {size}: {outcome}{event}{latest}{moment}{by}: {} would be charged{page}; other figures are those with the \
          limit lifted there",
         bytes(needed)
     )
 }
 
-fn least(least_bytes: u64) -> String {
-    format!("limits from {} ({} pages) on are survived", bytes(least_bytes), count(least_bytes / PAGE_BYTES))
+fn least(from_bytes: u64, least_bytes: u64) -> String {
+    let pages = |bytes: u64| count(bytes / PAGE_BYTES);
+    match from_bytes == least_bytes {
+        true => format!("limits from {} ({} pages) on are survived", bytes(least_bytes), pages(least_bytes)),
+        false => format!(
+            "limits from {} ({} pages) on are survived in any case, and none below {} ({} pages)",
+            bytes(least_bytes),
+            pages(least_bytes),
+            bytes(from_bytes),
+            pages(from_bytes)
+        ),
+    }
 }

@@ -8,7 +8,7 @@ use hksim_text::plain;
 use hksim_text::table::{Table, beside, text as joined};
 use hksim_text::units::{self, bytes, count, percent, time};
 
-use crate::memory_limit;
+use crate::memory_limit::{self, range};
 
 /// Maximum characters of a command line.
 const COMMAND_SHOWN: usize = 60;
@@ -32,7 +32,9 @@ pub fn text(row: &MemoryRow, columns: Option<usize>) -> String {
     lines.extend(hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed));
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
     lines.extend(states(row.system_time.iter()));
-    lines.extend(row.prediction.memory_limit.iter().flat_map(memory_limit::lines));
+    let unseen = row.prediction.unseen_writes.as_ref();
+    lines.extend(row.prediction.memory_limit.iter().flat_map(|limit| memory_limit::lines_with(limit, unseen)));
+    lines.extend(unseen.map(memory_limit::unseen));
     lines.extend(row.prediction.family.map(family));
     lines.extend(stack(row));
     lines.push(outside(&row.traps_outside));
@@ -108,9 +110,15 @@ fn installs(row: &MemoryRow) -> Table {
     for (name, installs) in kinds {
         table.push([name.to_string(), count(installs), percent(installs, prediction.installs.total)]);
     }
-    table.push(["total".to_string(), count(prediction.installs.total), String::new()]);
-    table.push(["faults".to_string(), count(prediction.faults), String::new()]);
-    table.push(["traps".to_string(), count(prediction.traps), String::new()]);
+    let most = prediction.at_most();
+    let figures = [
+        ("total", prediction.installs.total, most.installs),
+        ("faults", prediction.faults, most.faults),
+        ("traps", prediction.traps, most.traps),
+    ];
+    for (name, low, high) in figures {
+        table.push([name.to_string(), range(low, high, count), String::new()]);
+    }
     table
 }
 
@@ -118,8 +126,9 @@ fn memory(row: &MemoryRow) -> Table {
     let prediction = &row.prediction;
     let mut table = Table::new(["anonymous memory", ""], &[0]);
     let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
-    push("peak RSS", bytes(prediction.rss_bytes_peak));
-    push("RSS at the end", bytes(prediction.rss_bytes_end));
+    let most = prediction.at_most();
+    push("peak RSS", range(prediction.rss_bytes_peak, most.rss_bytes_peak, bytes));
+    push("RSS at the end", range(prediction.rss_bytes_end, most.rss_bytes_end, bytes));
     if prediction.lazy_free_bytes_end_max > 0 {
         push("of it LazyFree, at most", bytes(prediction.lazy_free_bytes_end_max));
     }

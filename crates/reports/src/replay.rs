@@ -22,6 +22,13 @@ pub fn table(report: &ReplayReport, columns: Option<usize>) -> String {
             bytes(start)
         )
     }));
+    lines.extend(
+        report
+            .replayed
+            .startup_bytes
+            .filter(|&startup| startup > 0)
+            .map(|startup| format!("RSS contains {} that the allocator took before the first call", bytes(startup))),
+    );
     for skipped in &report.replayed.skipped {
         lines.push(format!("skipped: {}: {}", skipped.figure, skipped.reason));
     }

@@ -9,7 +9,7 @@ use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Estimate, ROUNDS_FOR_INTERVAL};
 
 use crate::comparison::{counts, ended, interval};
-use crate::verdict::{self, Contender};
+use crate::verdict::{self, Amount, Contender};
 
 /// The columns of the table.
 pub const COLUMNS: [&str; 13] = [
@@ -80,7 +80,7 @@ pub fn verdict(report: &TrialReport) -> Vec<String> {
     let contenders = report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
         name: named(row),
         ratio_to_first: row.ratio_to_first,
-        bytes: vec![("peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
+        amounts: vec![Amount::bytes("least peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
     });
     verdict::lines(&contenders.collect::<Vec<_>>(), report.trial.same_again.as_ref())
 }

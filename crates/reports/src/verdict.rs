@@ -1,18 +1,54 @@
-//! Which of several measured allocators is best, in a sentence.
+//! Which of several measured or predicted allocators is best, in a sentence.
 
-use hksim_text::units::bytes;
+use hksim_memory_sim::MemoryRow;
+use hksim_text::units::{bytes, count, time};
 use hksim_timing::Estimate;
 
 /// The share by which amounts of memory may differ and still count as equal.
 const TIE: f64 = 0.01;
 
-/// A measured allocator.
+/// An allocator among others.
 pub(crate) struct Contender {
     pub(crate) name: String,
     /// Its processor time relative to the first one; `None` for the first.
     pub(crate) ratio_to_first: Option<Estimate>,
-    /// Amounts of memory, by name. All contenders have the same names.
-    pub(crate) bytes: Vec<(&'static str, Option<u64>)>,
+    /// All contenders have the same amounts.
+    pub(crate) amounts: Vec<Amount>,
+}
+
+/// A figure of which less is better.
+pub(crate) struct Amount {
+    /// What the best has: `least peak RSS`.
+    what: &'static str,
+    /// Its range, and the middle; `None` if it is not known.
+    range: Option<[u64; 3]>,
+    show: fn(u64) -> String,
+}
+
+impl Amount {
+    /// An amount of memory in bytes.
+    pub(crate) fn bytes(what: &'static str, size: Option<u64>) -> Amount {
+        Amount { what, range: size.map(|size| [size; 3]), show: bytes }
+    }
+}
+
+/// The best of some predicted rows, which have these names. Rows that no process could live with are left out.
+pub fn of_predictions(rows: &[(String, &MemoryRow)]) -> Vec<String> {
+    let survives = |row: &MemoryRow| row.prediction.memory_limit.as_ref().is_none_or(|limit| limit.survives());
+    let contender = |(name, row): &(String, &MemoryRow)| {
+        let price = row.system_time.as_ref().and_then(|time| time.price);
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let range = price.map(|price| [price.low_s, price.median_s, price.high_s].map(ns));
+        let most = row.prediction.at_most();
+        let traps = Amount { what: "fewest traps", range: Some([most.traps; 3]), show: count };
+        let memory = [("least peak RSS", most.rss_bytes_peak), ("least RSS at the end", most.rss_bytes_end)];
+        let memory = memory.map(|(what, size)| Amount::bytes(what, Some(size)));
+        let time = Amount { what: "least system time", range, show: time };
+        let amounts = [traps, time].into_iter().chain(memory).collect();
+        Contender { name: name.clone(), ratio_to_first: None, amounts }
+    };
+    let whole = rows.iter().filter(|(_, row)| row.prediction.hugetlb_maps_failed == 0 && survives(row));
+    lines(&whole.map(contender).collect::<Vec<_>>(), None)
 }
 
 /// The best in time and in each amount of memory. `same_again` is the ratio of the first one to itself. Without
@@ -21,8 +57,8 @@ pub(crate) fn lines(contenders: &[Contender], same_again: Option<&Estimate>) -> 
     if contenders.len() < 2 {
         return Vec::new();
     }
-    let memory = contenders[0].bytes.iter().enumerate().filter_map(|(at, (what, _))| least(contenders, at, what));
-    let parts: Vec<String> = fastest(contenders, same_again).into_iter().chain(memory).collect();
+    let amounts = (0..contenders[0].amounts.len()).filter_map(|at| least(contenders, at));
+    let parts: Vec<String> = fastest(contenders, same_again).into_iter().chain(amounts).collect();
     if parts.is_empty() { Vec::new() } else { vec![format!("{}.", parts.join("; "))] }
 }
 
@@ -41,13 +77,15 @@ fn fastest(contenders: &[Contender], same_again: Option<&Estimate>) -> Option<St
     Some(format!("fastest: {}{}", contenders[best].name, ties(contenders, tied)))
 }
 
-fn least(contenders: &[Contender], at: usize, what: &str) -> Option<String> {
-    let amounts: Vec<(usize, u64)> =
-        contenders.iter().enumerate().filter_map(|(row, contender)| Some((row, contender.bytes[at].1?))).collect();
-    let (best, amount) = amounts.iter().copied().min_by_key(|&(_, amount)| amount)?;
-    let is_tied = |other: u64| other as f64 <= amount.max(1) as f64 * (1.0 + TIE);
-    let tied = amounts.iter().filter(|&&(row, other)| row != best && is_tied(other)).map(|&(row, _)| row);
-    Some(format!("least {what}: {} ({}){}", contenders[best].name, bytes(amount), ties(contenders, tied)))
+fn least(contenders: &[Contender], at: usize) -> Option<String> {
+    let range = |contender: &Contender| contender.amounts.get(at)?.range;
+    let ranges: Vec<(usize, [u64; 3])> =
+        contenders.iter().enumerate().filter_map(|(row, contender)| Some((row, range(contender)?))).collect();
+    let (best, [_, median, high]) = ranges.iter().copied().min_by_key(|&(_, [_, median, _])| median)?;
+    let is_tied = |[low, ..]: [u64; 3]| low as f64 <= high as f64 * (1.0 + TIE);
+    let tied = ranges.iter().filter(|&&(row, other)| row != best && is_tied(other)).map(|&(row, _)| row);
+    let Amount { what, show, .. } = &contenders[best].amounts[at];
+    Some(format!("{what}: {} ({}){}", contenders[best].name, show(median), ties(contenders, tied)))
 }
 
 fn ties(contenders: &[Contender], tied: impl Iterator<Item = usize>) -> String {
@@ -61,7 +99,18 @@ mod tests {
 
     fn contender(name: &str, ratio: Option<(f64, f64, f64)>, peak: u64) -> Contender {
         let ratio_to_first = ratio.map(|(median, low, high)| Estimate { median, low: Some(low), high: Some(high) });
-        Contender { name: name.into(), ratio_to_first, bytes: vec![("peak RSS", Some(peak))] }
+        Contender { name: name.into(), ratio_to_first, amounts: vec![Amount::bytes("least peak RSS", Some(peak))] }
+    }
+
+    #[test]
+    fn amounts_with_common_ranges_are_a_tie() {
+        let timed = |name: &str, range: [u64; 3]| {
+            let amounts = vec![Amount { what: "least system time", range: Some(range), show: time }];
+            Contender { name: name.into(), ratio_to_first: None, amounts }
+        };
+        let all =
+            [timed("a", [900, 1_000, 1_200]), timed("b", [1_100, 1_500, 2_000]), timed("c", [1_300, 1_400, 1_500])];
+        assert_eq!(lines(&all, None), ["least system time: a (1.0 us), a tie with b."]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::choice::ChoiceReport;
 use crate::error::ResultError;
 use crate::explain::Explanation;
 use crate::explain_library::LibraryExplanation;
+use crate::inspect::InspectResult;
 use crate::kind::Kind;
 use crate::replay::ComparisonReport;
 use crate::sim::{MemorySimResult, MemorySweepResult, SimResult};
@@ -47,6 +48,8 @@ pub enum AnyResult {
     MemoryValidate(Box<MemoryValidation>),
     /// Times of designs, predicted and measured.
     TimeValidate(Box<TimeValidation>),
+    /// What memory a running process has.
+    Inspect(Box<InspectResult>),
 }
 
 impl AnyResult {
@@ -74,6 +77,7 @@ impl AnyResult {
             Kind::MemorySweep => AnyResult::MemorySweep(parsed(file, result)?),
             Kind::MemoryValidate => AnyResult::MemoryValidate(parsed(file, result)?),
             Kind::TimeValidate => AnyResult::TimeValidate(parsed(file, result)?),
+            Kind::Inspect => AnyResult::Inspect(parsed(file, result)?),
         })
     }
 
@@ -97,6 +101,7 @@ impl AnyResult {
             AnyResult::MemorySweep(result) => serde_json::to_value(result),
             AnyResult::MemoryValidate(result) => serde_json::to_value(result),
             AnyResult::TimeValidate(result) => serde_json::to_value(result),
+            AnyResult::Inspect(result) => serde_json::to_value(result),
         }
     }
 }

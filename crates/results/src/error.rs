@@ -52,8 +52,8 @@ pub enum ResultError {
     Fit(String),
     /// Not a result of a known kind.
     #[error(
-        "{0}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise, check, compare or trial; sim, \
-         sweep and validate also of memory recordings (.hkm)"
+        "{0}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise, check, compare, trial or inspect; \
+         sim, sweep and validate also of memory recordings (.hkm)"
     )]
     Kind(String),
     /// A part of a result is damaged.

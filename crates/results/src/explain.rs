@@ -115,7 +115,7 @@ impl By {
     }
 }
 
-fn of_trace<T>(origin: Origin<T>, name: impl Fn(T) -> String) -> String {
+pub(crate) fn of_trace<T>(origin: Origin<T>, name: impl Fn(T) -> String) -> String {
     match origin {
         Origin::Start => START.into(),
         Origin::Trace(value) => name(value),
@@ -179,7 +179,7 @@ impl<'a> Names<'a> {
     }
 
     /// Installs by who asked for the memory.
-    fn callers(&self, installs: &BTreeMap<Origin<u32>, u64>) -> Vec<Part> {
+    pub(crate) fn callers(&self, installs: &BTreeMap<Origin<u32>, u64>) -> Vec<Part> {
         parts(installs, |&site| of_trace(site, |site| self.caller(site)))
     }
 

@@ -14,7 +14,7 @@ use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_text::units;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::{Names, Part, Row, parts, times};
+use crate::explain::{Names, Part, Row, START, of_trace, parts, times};
 use crate::stamp::Stamp;
 
 /// Number of differences in words.
@@ -77,12 +77,13 @@ impl ByLibrary {
             mapping: parts(mapping, |&mapping| mapping_name(explained, mapping)),
             after: parts(after, |&after| sentences::removal(explained, after)),
             during: parts(during, |&during| match during {
+                During::Start => START.to_string(),
                 During::Touch => "program".to_string(),
                 During::Call(name) => name.to_string(),
             }),
             page_size: parts(page_bytes, |&bytes| bytes.map_or("not known".into(), units::bytes)),
-            site: parts(site, |&site| names.site(site)),
-            thread: parts(thread, u32::to_string),
+            site: parts(site, |&site| of_trace(site, |site| names.site(site))),
+            thread: parts(thread, |&thread| of_trace(thread, |thread| thread.to_string())),
             phase: parts(phase, |&mark| names.phase(mark)),
             time: times(time, &explained.interval_ends_ns),
         }
@@ -289,10 +290,14 @@ pub struct LibraryExplanation {
     /// The inputs.
     #[serde(flatten)]
     pub inputs: LibraryInputs,
-    /// All installs: page faults, and pages that system calls populated.
+    /// All installs: page faults, pages that system calls populated, and the pages of `startup_bytes`.
     pub installs_total: u64,
-    /// Faults that the kernel charged to the replay, without those of its own work.
+    /// Faults that the kernel charged to the replay, without those of its own work, and the pages of `startup_bytes`.
     pub faults: u64,
+    /// What the library took before the first event: the anonymous memory that its process has more than one with the C
+    /// library. The resident bytes contain it.
+    #[serde(default)]
+    pub startup_bytes: u64,
     /// Faults of threads that the library started. No key contains them.
     pub faults_of_other_threads: u64,
     /// Page-fault exceptions whose record was lost. No key contains them.
@@ -344,7 +349,8 @@ impl LibraryExplanation {
             stamp: Stamp::here(),
             inputs,
             installs_total: breakdown.total,
-            faults: totals.faults.saturating_sub(explained.faults_of_replay),
+            faults: explained.faults(),
+            startup_bytes: totals.startup.bytes,
             faults_of_other_threads: totals.faults_of_other_threads,
             traps_lost: totals.traps_lost,
             floor_pages: totals.live_bytes_peak.div_ceil(PAGE_BYTES),
@@ -353,7 +359,7 @@ impl LibraryExplanation {
             rss_bytes_end: totals.rss_bytes_end,
             requests_failed: totals.requests_failed,
             by: ByLibrary::of(explained, names),
-            callers: parts(&breakdown.site, |&site| names.caller(site)),
+            callers: names.callers(&breakdown.site),
             causes: largest.map(|(index, cause)| LibraryCause::new(explained, index, cause, &trials.tried)).collect(),
             tried: tried.collect(),
             against,

@@ -1,9 +1,8 @@
 //! The result of `inspect`.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hksim_inspect::{InspectError, Inspection, inspect};
+use hksim_inspect::{InspectError, Inspection, TwoLooks, inspect, inspect_twice};
 use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
@@ -33,16 +32,24 @@ pub struct Before {
 }
 
 impl InspectResult {
-    /// Inspects a process; with a time, once more after it.
+    /// Inspects a process; with a time, once more after it. If that fails, the result is the first look.
     ///
     /// # Errors
     /// There is no such process, this user may not read it, or it ended meanwhile.
     pub fn of(pid: u32, wait: Option<Duration>) -> Result<Self, InspectError> {
+        let stamp = Stamp::here();
+        let Some(wait) = wait else { return Ok(Self { stamp, inspection: inspect(pid)?, before: None }) };
         let begin = Instant::now();
-        let first = inspect(pid)?;
-        let Some(wait) = wait else { return Ok(Self { stamp: Stamp::here(), inspection: first, before: None }) };
-        sleep(wait);
-        let before = Before { waited_s: begin.elapsed().as_secs_f64(), inspection: Box::new(first) };
-        Ok(Self { stamp: Stamp::here(), inspection: inspect(pid)?, before: Some(before) })
+        let TwoLooks { mut first, second } = inspect_twice(pid, wait)?;
+        let waited_s = begin.elapsed().as_secs_f64();
+        Ok(match second {
+            Ok(inspection) => {
+                Self { stamp, inspection, before: Some(Before { waited_s, inspection: Box::new(first) }) }
+            }
+            Err(why) => {
+                first.skipped.push(format!("the second look, after {waited_s:.1} s: {why}"));
+                Self { stamp, inspection: first, before: None }
+            }
+        })
     }
 }

@@ -35,6 +35,8 @@ pub enum Kind {
     MemoryValidate,
     /// Times of designs, predicted and measured.
     TimeValidate,
+    /// What memory a running process has.
+    Inspect,
 }
 
 impl Kind {
@@ -67,6 +69,8 @@ impl Kind {
             Kind::Advise
         } else if has("installs") && has("timeline") {
             if has("recording") { Kind::MemorySim } else { Kind::Sim }
+        } else if has("regions") && has("remedies") && has("map") {
+            Kind::Inspect
         } else if has("counts") && has("hypotheses") {
             return Err(ResultError::Fit(name.to_string()));
         } else {
@@ -85,6 +89,7 @@ impl Kind {
             Kind::Compare => "compare",
             Kind::Trial => "trial",
             Kind::Check => "check",
+            Kind::Inspect => "inspect",
         }
     }
 }

@@ -11,6 +11,8 @@ const PREDICTION: [&str; 4] = ["policy", "kernel", "placement_digest", "timeline
 const MEASUREMENT: [&str; 2] = ["installs", "ops_per_s"];
 /// Fields that only an explained replay has.
 const EXPLAINED_REPLAY: [&str; 2] = ["installs_total", "faults_of_other_threads"];
+/// Fields that only the inspection of a process has.
+const INSPECTION: [&str; 3] = ["regions", "remedies", "map"];
 
 /// A prediction in a result.
 pub struct Prediction<'a> {
@@ -35,12 +37,13 @@ pub fn of(result: &Value) -> Result<Vec<Prediction<'_>>, ResultError> {
     with_fields(result, &PREDICTION).into_iter().map(prediction).collect()
 }
 
-/// The number of measurements in a result: replays, explained replays, and measured rows of comparisons and trials.
+/// The number of measurements in a result: replays, explained replays, measured rows of comparisons and trials, and
+/// inspections.
 pub fn measurements(result: &Value) -> usize {
     let is_measured = |row: &Value| row["outcome"] == "measured";
     let rows = with_fields(result, &["outcome"]).into_iter().filter(|(_, row)| is_measured(row));
     let replays = [MEASUREMENT, EXPLAINED_REPLAY].map(|fields| with_fields(result, &fields).len());
-    replays.into_iter().sum::<usize>() + rows.count()
+    replays.into_iter().sum::<usize>() + rows.count() + with_fields(result, &INSPECTION).len()
 }
 
 /// The objects that have all these fields, with their places.

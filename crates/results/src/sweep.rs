@@ -8,6 +8,7 @@ use hksim_explore::described::Described;
 use hksim_explore::digest::Digest;
 use hksim_explore::error::ExploreError;
 use hksim_explore::figure_range;
+use hksim_explore::figures::Figures;
 use hksim_explore::flags::ModesFrom;
 use hksim_explore::priced::{self, Priced};
 use hksim_explore::question::Asked;
@@ -70,7 +71,8 @@ pub struct PricedSweep<P = Policy> {
     pub stamp: Stamp,
     /// One row per trace and design.
     pub rows: Vec<Priced<P>>,
-    /// Rows on the Pareto front of installs and peak resident bytes, per trace. Rows with failed requests are not on it.
+    /// Rows on the Pareto front of installs and peak resident bytes, per trace. Rows with failed requests, and rows
+    /// that are killed at a memory limit, are not on it.
     pub pareto: Vec<usize>,
     /// Rows on the Pareto front of median system time and peak resident bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,9 +84,9 @@ pub struct PricedSweep<P = Policy> {
     pub answers: Answers,
 }
 
-/// A point of each row that serves every request; the others are not compared.
+/// A point of each row that serves every request and is not killed at a memory limit; the others are not compared.
 fn of_served<P, T>(rows: &[Priced<P>], point: impl Fn(&Priced<P>) -> (T, T)) -> Vec<Option<(T, T)>> {
-    rows.iter().map(|row| (row.report.requests_failed == 0).then(|| point(row))).collect()
+    rows.iter().map(|row| Figures::of(&row.report).is_served().then(|| point(row))).collect()
 }
 
 impl<P: Described> PricedSweep<P> {

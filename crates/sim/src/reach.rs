@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::miss_curves::{MissCurves, Stacks};
 use crate::observer::Cause;
-use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
+use crate::tlb::{Geometry, Hit, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 use crate::translations::{Change, Translations, page_size};
 
 /// Results for the data TLB of one core.
@@ -91,14 +91,14 @@ impl TlbModels {
 
 impl Translations for TlbModels {
     fn access(&mut self, page: u64, size: PageSize, cause: Cause) {
-        let before = self.tlb.counts();
-        self.tlb.access(page, size);
+        let hit = self.tlb.access(page, size);
         self.stacks.access(page, size);
         if cause == Cause::Application {
-            let now = less(self.tlb.counts(), before);
-            self.application.l1_hits += now.l1_hits;
-            self.application.l2_hits += now.l2_hits;
-            self.application.misses += now.misses;
+            match hit {
+                Hit::L1 => self.application.l1_hits += 1,
+                Hit::L2 => self.application.l2_hits += 1,
+                Hit::Miss => self.application.misses += 1,
+            }
         }
     }
 

@@ -41,6 +41,13 @@
 #ifndef FLUSH_BLOCKS
 #define FLUSH_BLOCKS 16
 #endif
+#ifndef UNMAP_CLASS
+#define UNMAP_CLASS 99
+#endif
+// Pages that are used before the first call.
+#ifndef STARTUP_PAGES
+#define STARTUP_PAGES 0
+#endif
 
 struct slab {
     int class, used, carved;
@@ -54,7 +61,29 @@ static struct slab slabs[SLABS];
 static int slabs_used, partial[CLASSES];
 static void *cached[FLUSH_BLOCKS], *flushed[65536];
 static int cached_count, flushed_count;
-static unsigned long headers, carved, prefaulted, refaulted, reflushed, mapped;
+static unsigned long headers, carved, prefaulted, refaulted, reflushed, remapped, mapped;
+
+enum os_call { MAP, MAP_AGAIN, UNMAP, PURGE };
+
+static void *call_os(enum os_call call, void *at, size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (call == MAP_AGAIN ? MAP_FIXED : 0);
+    switch (call) {
+    case UNMAP: return munmap(at, bytes) ? MAP_FAILED : NULL;
+    case PURGE: return madvise(at, bytes, MADV_DONTNEED) ? MAP_FAILED : NULL;
+    default: return mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    }
+}
+
+#ifdef WRAPPED
+// One function makes all calls, so that who called it is of interest.
+SEPARATE static void *os(enum os_call call, void *at, size_t bytes) {
+    void *result = call_os(call, at, bytes);
+    __asm__ volatile("" ::: "memory"); // so that the call is none that the caller jumps to
+    return result;
+}
+#else
+#define os call_os
+#endif
 
 static unsigned stride(int class) { return class == HEADER_CLASS ? 2 * PAGE : 16u << class; }
 
@@ -98,7 +127,17 @@ SEPARATE static void prefault_slab(struct slab *slab, char *start) {
 }
 
 SEPARATE static void purge_slab(struct slab *slab, char *start) {
-    madvise(start, SLAB, MADV_DONTNEED);
+    os(PURGE, start, SLAB);
+    slab->purged |= slab->present;
+    slab->present = 0;
+    slab->free = NULL;
+    slab->carved = 0;
+}
+
+// Gives the memory back, and reserves its addresses again.
+SEPARATE static void unmap_slab(struct slab *slab, char *start) {
+    os(UNMAP, start, SLAB);
+    if (os(MAP_AGAIN, start, SLAB) != start) abort();
     slab->purged |= slab->present;
     slab->present = 0;
     slab->free = NULL;
@@ -111,7 +150,7 @@ SEPARATE static void cache_flush(void) {
         char *block = cached[--cached_count];
         struct slab *slab = &slabs[(block - base) / SLAB];
         unsigned first = (block - base) % SLAB / PAGE, pages = ((1u << bytes / PAGE) - 1) << first;
-        madvise(block, bytes, MADV_DONTNEED);
+        os(PURGE, block, bytes);
         slab->purged |= slab->present & pages;
         slab->present &= ~pages;
         flushed[flushed_count++] = block;
@@ -120,7 +159,7 @@ SEPARATE static void cache_flush(void) {
 
 SEPARATE static void *large_alloc(size_t bytes) {
     size_t all = (bytes + 16 + PAGE - 1) / PAGE * PAGE;
-    size_t *block = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t *block = os(MAP, NULL, all);
     if (block == MAP_FAILED) return NULL;
     mapped += all / PAGE;
     *block = all;
@@ -143,14 +182,14 @@ SEPARATE static int new_slab(int class) {
 
 static void start(void) {
     size_t bytes = (size_t)SLABS * SLAB;
-    char *all = mmap(NULL, bytes + SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *all = os(MAP, NULL, bytes + SLAB);
     base = (char *)(((uintptr_t)all + SLAB - 1) / SLAB * SLAB);
     for (int class = 0; class < CLASSES; class++) partial[class] = -1;
 }
 
 void *malloc(size_t bytes) {
     if (!base) start();
-    if (bytes == START_BYTES) headers = carved = prefaulted = refaulted = reflushed = mapped = 0;
+    if (bytes == START_BYTES) headers = carved = prefaulted = refaulted = reflushed = remapped = mapped = 0;
     if (bytes > 16u << (CLASSES - 1)) return large_alloc(bytes);
     int class = bytes > 16 ? 28 - __builtin_clz((unsigned)bytes - 1) : 0;
     if (class == FLUSH_CLASS && flushed_count) {
@@ -172,7 +211,7 @@ void *malloc(size_t bytes) {
         slab->next = -2;
     }
     if (class == HEADER_CLASS) header_write(slab, block - PAGE);
-    refaulted += use(slab, block, bytes);
+    *(class == UNMAP_CLASS ? &remapped : &refaulted) += use(slab, block, bytes);
     return block;
 }
 
@@ -180,7 +219,7 @@ void free(void *block) {
     if (!block) return;
     if (is_large(block)) {
         size_t *header = (size_t *)block - 2;
-        munmap(header, *header);
+        os(UNMAP, header, *header);
         return;
     }
     int at = ((char *)block - base) / SLAB;
@@ -198,6 +237,7 @@ void free(void *block) {
         partial[slab->class] = at;
     }
     if (slab->class == PURGE_CLASS && slab->used == 0) purge_slab(slab, base + at * (size_t)SLAB);
+    if (slab->class == UNMAP_CLASS && slab->used == 0) unmap_slab(slab, base + at * (size_t)SLAB);
 }
 
 size_t malloc_usable_size(void *block) {
@@ -228,13 +268,19 @@ int posix_memalign(void **block, size_t align, size_t bytes) {
     return *block ? 0 : ENOMEM;
 }
 
+__attribute__((constructor)) static void begin(void) {
+    size_t bytes = (size_t)STARTUP_PAGES * PAGE;
+    char *start = bytes ? os(MAP, NULL, bytes) : MAP_FAILED;
+    if (start != MAP_FAILED) memset(start, 1, bytes);
+}
+
 __attribute__((destructor)) static void report(void) {
     char text[256];
     const char *path = getenv("PLANTED_COUNTS");
     int file = path ? open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600) : -1;
     if (file < 0) return;
-    int bytes = snprintf(text, sizeof text, "header %lu\ncarve %lu\nprefault %lu\npurge %lu\nflush %lu\nmapping %lu\n",
-                         headers, carved, prefaulted, refaulted, reflushed, mapped);
+    const char *format = "header %lu\ncarve %lu\nprefault %lu\npurge %lu\nflush %lu\nunmap %lu\nmapping %lu\n";
+    int bytes = snprintf(text, sizeof text, format, headers, carved, prefaulted, refaulted, reflushed, remapped, mapped);
     if (write(file, text, bytes) != bytes) _exit(9);
     close(file);
 }

@@ -22,6 +22,10 @@ pub struct ModuleNames {
     pub note: Option<String>,
 }
 
+fn another_build(what: &str) -> String {
+    format!("{what}: another build; `hksim trace symbolise` keeps the names if it runs before the next build")
+}
+
 impl ModuleNames {
     /// Finds the module's own file and its debug file. A file of another build is not used, because its names would be
     /// wrong.
@@ -32,10 +36,10 @@ impl ModuleNames {
         let note = match (&module.build_id, &own) {
             (_, Err(why)) => Some(why.clone()),
             (Some(recorded), Ok(Some(found))) if recorded != found => {
-                Some(format!("build id {found} here, {recorded} in the trace: another build"))
+                Some(another_build(&format!("build id {found} here, {recorded} in the trace")))
             }
-            (Some(_), Ok(None)) => Some("no build id here, one in the trace: another build".to_string()),
-            (None, Ok(Some(_))) => Some("a build id here, none in the trace: another build".to_string()),
+            (Some(_), Ok(None)) => Some(another_build("no build id here, one in the trace")),
+            (None, Ok(Some(_))) => Some(another_build("a build id here, none in the trace")),
             (None, Ok(None)) => None,
             (Some(_), Ok(Some(_))) => None,
         };

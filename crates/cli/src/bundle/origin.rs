@@ -16,8 +16,8 @@ pub enum Origin {
     Command { name: String, arguments: Vec<Argument> },
     /// Its predictions only: the rest was measured, or it does not state its command.
     Predictions,
-    /// Not at all: another machine has other figures.
-    Measured,
+    /// Not at all, for this reason.
+    Measured(&'static str),
 }
 
 impl Origin {
@@ -36,8 +36,9 @@ impl Origin {
             ),
             Kind::Validate => return Ok(Origin::Predictions),
             Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate => {
-                return Ok(Origin::Measured);
+                return Ok(Origin::Measured("measured: another machine has its own figures"));
             }
+            Kind::Inspect => return Ok(Origin::Measured("inspected: the process cannot be repeated")),
             Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise | Kind::MemorySim | Kind::MemorySweep => (),
         }
         let Some(words) = stated(result) else {

@@ -51,9 +51,9 @@ pub fn repeat(folder: &Path) -> Result<Repeated> {
                 let outcome = difference("", &result, &again).unwrap_or(Outcome::Equal);
                 (vec![Part { place: WHOLE.into(), outcome }], Vec::new())
             }
-            Origin::Measured => {
-                let reason = "measured: another machine has its own figures".to_string();
-                (vec![Part { place: WHOLE.into(), outcome: Outcome::Skipped { reason } }], Vec::new())
+            Origin::Measured(reason) => {
+                let outcome = Outcome::Skipped { reason: reason.to_string() };
+                (vec![Part { place: WHOLE.into(), outcome }], Vec::new())
             }
             Origin::Predictions => {
                 let outcomes = outcomes(folder, &manifest, &predictions)?;

@@ -14,7 +14,7 @@ use crate::repeat_command::command;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim bundle sweep.json validate.json -o study\n  hksim repeat study")]
 pub struct Args {
-    /// Bundle these JSON results of sim, sweep, explain, advise, validate, compare or trial
+    /// Bundle these JSON results of sim, sweep, explain, advise, validate, compare, trial or inspect
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// Write the bundle to this new folder

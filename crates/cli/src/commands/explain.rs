@@ -51,8 +51,9 @@ pub struct Args {
     /// Explain a replay on this malloc library: a name or a file (glibc, ./my.so), with settings if wanted
     /// (jemalloc:dirty_decay_ms=0)
     ///
-    /// Names are glibc, mimalloc, jemalloc, gperftools and tbbmalloc. Without this flag, a simulation is explained.
-    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at", "profile"])]
+    /// Names are glibc, mimalloc, jemalloc, gperftools, tbbmalloc, rpmalloc and snmalloc. Without this flag, a simulation is
+    /// explained.
+    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "fork_at", "profile"])]
     on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
@@ -88,6 +89,9 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref(), args.profile.path()])?;
     args.stacks.check()?;
     let config = args.policy.config()?;
+    if config.memory_limit_bytes.is_some() {
+        bail!("--memory-limit: explain says what installs are for, not who survives; leave it out, or use `hksim sim`");
+    }
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
         (None, Some(path)) => path,

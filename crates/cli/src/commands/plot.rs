@@ -19,7 +19,8 @@ pub struct Args {
     /// Draw this JSON result
     #[arg(value_name = "RESULT.json")]
     result: PathBuf,
-    /// Draw this figure [default: allocators for compare and trial, reasons for explain --on, else designs]
+    /// Draw this figure [default: allocators for compare and trial, reasons for explain --on, ranges for inspect, else
+    /// designs]
     #[arg(long, value_enum)]
     figure: Option<FigureWord>,
     /// Write the picture to this file, whose name ends in .svg or .png

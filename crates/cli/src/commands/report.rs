@@ -15,7 +15,7 @@ use hksim_reports::report::{self, Input};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim report sweep.json explain.json validate.json -o report.html")]
 pub struct Args {
-    /// Report these JSON results of sweep, sim, explain, validate, advise, check, compare or trial
+    /// Report these JSON results of sweep, sim, explain, validate, advise, check, compare, trial or inspect
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// Write the report to this file

@@ -108,7 +108,9 @@ pub fn run(args: &Args) -> Result<()> {
             profile: profile.as_ref(),
             printed: &args.printed(),
         };
-        return draw(args, &memory::allocators::sweep(&request)?);
+        let swept = memory::allocators::sweep(&request)?;
+        draw(args, &swept.result)?;
+        return swept.whole();
     }
     args.memory.refuse_for_trace()?;
     view::check(&args.columns, &args.output)?;

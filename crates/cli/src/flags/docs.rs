@@ -38,8 +38,8 @@ This page lists the flags of the allocator, of the program and of the simulated 
   and three edits of the recording. `--advise none|all|heap|>=SIZE|drop` (default none) advises mappings with `MADV_HUGEPAGE` beside the
   program's own advice, or drops that advice. `--thp-prctl recorded|ignored|disabled` (default recorded) applies the program's
   `PR_SET_THP_DISABLE`, ignores it, or disables huge pages from the start. `--madv-free recorded|dontneed` (default recorded) lets the program's
-  `MADV_FREE` drop pages at once, as `MADV_DONTNEED`: memory and faults are then the least that is possible, because a recording does
-  not show which of these pages were written again. All take lists in `sweep`.
+  `MADV_FREE` drop pages at once, as `MADV_DONTNEED`: memory and faults are then ranges, because a recording does not show which of
+  these pages were written again. All take lists in `sweep`.
 - `--tlb CORE` (`sim` only) selects the core whose data TLB is modelled; `hksim sim --help` lists them.
 
 `--huge collapse` calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are

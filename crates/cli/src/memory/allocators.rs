@@ -7,6 +7,7 @@ use hksim_cost_model::Profile;
 use hksim_memory_sim::{MemoryRow, Setting};
 use hksim_replay::compare::{Found, expanded};
 use hksim_results::sim::MemorySweepResult;
+use hksim_text::units;
 use hksim_validate::memory::replayed::{predict_replay, replay_of};
 
 use super::settings::MemoryArgs;
@@ -34,11 +35,32 @@ pub struct Request<'a> {
     pub printed: &'a Printed<'a>,
 }
 
-/// Replays each trace once on each allocator, and predicts every setting.
+/// What a sweep of allocators found.
+pub struct Swept {
+    /// The rows of all replays that ended well.
+    pub result: MemorySweepResult,
+    /// Replays without a row.
+    pub failed: usize,
+}
+
+impl Swept {
+    /// Says that rows are missing, after the others were printed and drawn.
+    ///
+    /// # Errors
+    /// A replay failed.
+    pub fn whole(&self) -> Result<()> {
+        if self.failed > 0 {
+            bail!("--allocators: {} failed; their rows are missing", units::of(self.failed as u64, "replay"));
+        }
+        Ok(())
+    }
+}
+
+/// Replays each trace once on each allocator, and predicts every setting. A replay that fails leaves its rows out.
 ///
 /// # Errors
-/// Bad input, or a replay fails.
-pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
+/// Bad input, or no allocator has a row.
+pub fn sweep(request: &Request<'_>) -> Result<Swept> {
     if request.traces.is_empty() {
         bail!("--allocators: name at least one trace (.hkt)");
     }
@@ -56,7 +78,7 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
     let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");
     let plain: Vec<Setting> = settings.iter().map(|named| named.setting.clone()).collect();
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), 0);
     for path in request.traces {
         let trace = inputs::file(path)?;
         for (allocator, word) in allocators.iter().zip(&words) {
@@ -64,7 +86,13 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
                 Found::Here(target) => {
                     let spec = replay_of(path, &trace, target);
                     let recording = folder.path().join("replay.hkm");
-                    rows.extend(predict_replay(&spec, word, &plain, &recording, &OnScreen)?);
+                    match predict_replay(&spec, word, &plain, &recording, &OnScreen) {
+                        Ok(predicted) => rows.extend(predicted),
+                        Err(why) => {
+                            warn(&format!("failed: {:#}", anyhow::Error::from(why)));
+                            failed += 1;
+                        }
+                    }
                 }
                 Found::Missing(why) => warn(&format!("skipped: {word}: {why}")),
             }
@@ -73,8 +101,8 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     }
     drop(progress);
     if rows.is_empty() {
-        bail!("--allocators: none of them is installed");
+        bail!("--allocators: {}", if failed > 0 { "every replay failed" } else { "none of them is installed" });
     }
     let rows: Vec<_> = rows.into_iter().map(|row: MemoryRow| row.priced(request.profile)).collect();
-    emit_rows(rows, &settings, request.printed)
+    Ok(Swept { result: emit_rows(rows, &settings, request.printed)?, failed })
 }

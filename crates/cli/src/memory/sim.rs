@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_explore::rank::fronts;
+use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::Detail;
 
 use super::predict::predict;
@@ -96,9 +97,12 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], printed: &Prin
     };
     let group = recordings * settings.len();
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
-    // Figures without some of the program's memory do not compete.
-    let is_whole = |row: &MemoryRow| row.prediction.hugetlb_maps_failed == 0;
-    let cost = |row: &MemoryRow| is_whole(row).then_some((row.prediction.traps, row.prediction.rss_bytes_peak));
+    // Figures without some of the program's memory do not compete, nor do those of a program that is killed. Of a range,
+    // the upper end competes.
+    let survives = |row: &MemoryRow| row.prediction.memory_limit.as_ref().is_none_or(MemoryLimit::survives);
+    let is_whole = |row: &MemoryRow| row.prediction.hugetlb_maps_failed == 0 && survives(row);
+    let most = |row: &MemoryRow| row.prediction.at_most();
+    let cost = |row: &MemoryRow| is_whole(row).then(|| (most(row).traps, most(row).rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
     let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows };
     printed.output.emit(&result, &csv, || table(&result, settings, group, printed.columns))?;

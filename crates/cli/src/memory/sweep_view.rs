@@ -15,7 +15,9 @@ use hksim_memory_sim::groups::outside;
 use hksim_memory_sim::{Addresses, AfterEvents, MemoryRow, hugetlb_shortage};
 use hksim_replay::compare::Sample;
 use hksim_reports::comparison::residency;
+use hksim_reports::memory_limit::{self, range};
 use hksim_reports::memory_prediction::{addresses, coverage, head, kernel, stacks};
+use hksim_reports::verdict;
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
@@ -33,7 +35,7 @@ impl Column {
 }
 
 /// All columns that a table may have, besides those of varied flags.
-pub const COLUMNS: [&str; 19] = [
+pub const COLUMNS: [&str; 21] = [
     FRONT,
     "allocator",
     "advise",
@@ -50,6 +52,8 @@ pub const COLUMNS: [&str; 19] = [
     "VMAs",
     SETTLED[0],
     SETTLED[1],
+    LIMIT[0],
+    LIMIT[1],
     BOUND[0],
     BOUND[1],
     SYSTEM_TIME,
@@ -59,6 +63,8 @@ const FIGURES: Range<usize> = 6..14;
 const SYSTEM_TIME: &str = "system time";
 /// Memory once khugepaged has settled, if a setting asks for it.
 const SETTLED: [&str; 2] = ["settled RSS", "settled huge"];
+/// What becomes of the process, if a setting has a memory limit.
+const LIMIT: [&str; 2] = ["outcome", "least limit"];
 /// The most that khugepaged can leave at the end, if a setting asks for it.
 const BOUND: [&str; 2] = ["bound RSS", "bound huge"];
 
@@ -80,9 +86,10 @@ pub fn rows_table(
     let is_named = |names: [&str; 2]| names.iter().any(|name| named.names(name));
     let has_settled = is_named(SETTLED) || rows.iter().any(|row| row.prediction.khugepaged_settled.is_some());
     let has_bound = is_named(BOUND) || rows.iter().any(|row| row.prediction.khugepaged_at_end.is_some());
-    let khugepaged = [(SETTLED, has_settled), (BOUND, has_bound)];
-    let khugepaged = khugepaged.into_iter().filter(|(_, has)| *has).flat_map(|(names, _)| names);
-    let figures = COLUMNS[FIGURES].iter().copied().chain(khugepaged).chain(has_time.then_some(SYSTEM_TIME));
+    let has_limit = is_named(LIMIT) || rows.iter().any(|row| row.prediction.memory_limit.is_some());
+    let has = [has_settled, has_limit, has_bound];
+    let ends = [SETTLED, LIMIT, BOUND].into_iter().zip(has).filter(|(_, has)| *has).flat_map(|(names, _)| names);
+    let figures = COLUMNS[FIGURES].iter().copied().chain(ends).chain(has_time.then_some(SYSTEM_TIME));
     let names = columns.iter().map(|column| column.name.clone());
     let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
     let words: Vec<usize> = (0..=columns.len()).collect();
@@ -90,27 +97,28 @@ pub fn rows_table(
     for (number, (row, named)) in pairs().enumerate() {
         let mark = if is_on_front(number) { "*" } else { "" }.to_string();
         let prediction = &row.prediction;
+        let most = prediction.at_most();
         let figures = [
-            count(prediction.traps),
-            count(prediction.installs.total),
+            range(prediction.traps, most.traps, count),
+            range(prediction.installs.total, most.installs, count),
             count(prediction.huge_pages_peak),
             coverage(row),
-            bytes(prediction.rss_bytes_peak),
+            range(prediction.rss_bytes_peak, most.rss_bytes_peak, bytes),
             count(prediction.pmd_splits),
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
         ];
         let settled = prediction.khugepaged_settled.map(|settled| (settled.rss_bytes, settled.huge_pages));
         let bound = prediction.khugepaged_at_end.map(|most| (most.rss_bytes_max, most.huge_pages_max));
-        let cells = |memory: Option<(u64, u64)>| match memory {
+        let memory = |memory: Option<(u64, u64)>| match memory {
             Some((rss_bytes, huge_pages)) => [bytes(rss_bytes), count(huge_pages)],
             None => ["-".to_string(), "-".to_string()],
         };
-        let khugepaged = [(settled, has_settled), (bound, has_bound)];
-        let khugepaged = khugepaged.into_iter().filter(|(_, has)| *has).flat_map(|(memory, _)| cells(memory));
+        let ends = [memory(settled), memory_limit::cells(prediction), memory(bound)];
+        let ends = ends.into_iter().zip(has).filter(|(_, has)| *has).flat_map(|(cells, _)| cells);
         let time = row.system_time.as_ref().map(SystemTime::cell);
         let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
-        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(khugepaged).chain(time);
+        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(ends).chain(time);
         table.push([mark].into_iter().chain(cells));
     }
     table
@@ -147,6 +155,11 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(String::new());
     }
     lines.push("* Pareto front of traps and peak RSS".to_string());
+    if first.allocator.is_some() {
+        lines.extend(verdict::of_predictions(&named_rows(rows, settings)));
+    }
+    lines.extend(memory_limit::killed(rows.iter().map(|row| row.prediction.memory_limit.as_ref())));
+    lines.extend(memory_limit::unseen_in(rows));
     let shortage = |row: &MemoryRow| {
         let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
         let pool = row.prediction.setting.kernel.hugetlb_pool_pages;
@@ -159,6 +172,13 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.push(outside(&first.traps_outside));
     }
     text(&lines)
+}
+
+/// The rows, by the words in which they differ.
+fn named_rows<'a>(rows: &'a [MemoryRow], settings: &[NamedSetting]) -> Vec<(String, &'a MemoryRow)> {
+    let columns = columns(rows, settings, &ColumnsArgs::default());
+    let name = |row, named| columns.iter().map(|column| (column.cell)(row, named)).collect::<Vec<_>>().join(" ");
+    rows.iter().zip(settings.iter().cycle()).map(|(row, named)| (name(row, named), row)).collect()
 }
 
 /// RSS of each row at the marks of the replayed trace, or over its events; `None` without a replay.

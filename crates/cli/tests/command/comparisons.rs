@@ -293,3 +293,43 @@ fn bad_usage_is_refused_with_one_line() {
     }
     assert!(!bench.path("c.gif").exists());
 }
+
+/// glibc reads no units and ignores what it does not know, so both would be another row than the one asked for.
+#[test]
+fn settings_mean_what_they_say_or_are_refused() {
+    let bench = Bench::new();
+    let blocks: String = (0..10).map(|id| format!("a {id} 300000\n")).collect();
+    fs::write(bench.path("blocks.script"), blocks).expect("a script");
+    bench.ok("import blocks.script -o blocks.hkt");
+    let words = ["128K", "131072", "1M"].map(|value| format!("glibc:mmap_threshold={value}")).join(",");
+    let compared = bench.json(&format!("compare blocks.hkt --runs 1 --allocators {words}"));
+    let faults: Vec<u64> = rows(&compared).iter().map(|row| number(row, "faults.median")).collect();
+    assert_eq!(faults[0], faults[1], "a unit");
+    assert_ne!(faults[0], faults[2], "blocks of 300 000 bytes are mapped or not");
+    for (line, why) in [
+        ("explain blocks.hkt --on glibc:mmap_threshold=128K..64M", "`mmap_threshold=128K..64M` has several values"),
+        ("explain blocks.hkt --on glibc:arena_max=1,2", "`arena_max=1,2` has several values"),
+        ("replay blocks.hkt --on glibc:arena_max=1,2", "`arena_max=1,2` has several values"),
+        ("compare blocks.hkt --allocators glibc:arena_macks=1", "`arena_macks` is no setting of "),
+        ("trial --allocators glibc:arena_macks=1 -- true", "`arena_macks` is no setting of "),
+    ] {
+        let ran = bench.run(line);
+        assert_eq!((ran.code, ran.stderr.contains(why)), (Some(2), true), "{line}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_failing_library_takes_only_its_own_row_from_a_sweep() {
+    let bench = Bench::with_trace();
+    let source = "#include <stdlib.h>\nvoid *malloc(size_t n) { (void)n; abort(); }\nvoid free(void *p) { (void)p; }\n";
+    let Some(()) = library(&bench, "crash.so", source) else { return };
+    let ran = bench.run("sweep rm.hkt --allocators glibc,./crash.so --format json -o rows.json");
+    if ran.stderr.contains("skipped") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("failed: ./crash.so on rm.hkt: signal 6 killed the observed run"), "{}", ran.stderr);
+    let found: Value = serde_json::from_slice(&fs::read(bench.path("rows.json")).expect("a result")).expect("JSON");
+    assert_eq!(rows(&found).len(), 1, "glibc's row is there");
+}

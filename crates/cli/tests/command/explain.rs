@@ -330,7 +330,9 @@ fn planted_counts_are_fitted() {
 #[test]
 fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
     let bench = Bench::with_trace();
-    let output = bench.run("explain rm.hkt --on glibc --causes 2 --against glibc:mmap_threshold=65536 --format json");
+    let output = bench.run(
+        "explain rm.hkt --on glibc --causes 2 --against glibc:mmap_threshold=65536 --folded on.folded --format json",
+    );
     if output.stderr.contains("perf_event_paranoid") {
         println!("skipped: {}", output.stderr);
         return;
@@ -344,6 +346,9 @@ fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
         assert_eq!(sum(list), total, "by {key}");
     }
     assert_eq!(number(&explained, "faults"), total, "{}", explained["skipped"]);
+    let folded = std::fs::read_to_string(bench.path("on.folded")).expect("the folded stacks");
+    let counts = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    assert_eq!(counts.sum::<u64>(), total, "{folded}");
     let against = &explained["against"];
     assert_eq!(sum(&against["by"]["reason"]), number(against, "installs_total"));
     let kinds: Vec<&str> =
@@ -353,6 +358,12 @@ fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
     is_reported(&bench, &explained);
     assert!(bench.refused("explain rm.hkt --on native").contains("explained by simulation"));
     assert!(bench.refused("explain rm.hkt --on nowhere.so").contains("nowhere.so"));
+    for flag in ["--huge never", "--superslab 4M", "--kernel 6.1", "--preset hakmem"] {
+        let name = flag.split(' ').next().expect("a flag");
+        let refused = bench.refused(&format!("explain rm.hkt --on glibc {flag}"));
+        assert!(refused.contains(&format!("{name} is about hksim's own designs")), "{refused}");
+    }
+    bench.ok("explain rm.hkt --on glibc --thp never --causes 1");
     assert!(bench.refused("explain rm.hkt --on glibc --against native").contains("explained by simulation"));
 }
 

@@ -38,6 +38,7 @@ mod library_validations;
 mod limits;
 mod lost_events;
 mod memory_answers;
+mod memory_limits;
 mod memory_policies;
 mod memory_recordings;
 mod memory_sites;

@@ -224,13 +224,47 @@ fn memory_recordings_and_budgets_are_reported() {
 }
 
 #[test]
+fn a_report_has_what_khugepaged_leaves_lazyfree_and_who_asked_for_huge_pages() {
+    let bench = Bench::new();
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");
+    bench.ok(&format!("sim {recording} --thp always --khugepaged settled --format json -o sim.json"));
+    bench.ok(&format!("sweep {recording} --thp never,always --khugepaged settled --format json -o sweep.json"));
+    let mut sim = json(&bench, "sim.json");
+    let settled = sim["khugepaged_settled"].clone();
+    // The recording has neither.
+    sim["lazy_free_bytes_end_max"] = 8_388_608.into();
+    let adviser = serde_json::json!({"caller": "grow_pool", "stack": ["grow_pool"], "calls": 7, "bytes_advised": 4_194_304,
+        "huge_pages_installed": 2});
+    sim["advisers"] = serde_json::json!([adviser]);
+    fs::write(bench.path("sim.json"), sim.to_string()).expect("a file");
+    bench.ok("report sim.json sweep.json -o report.html");
+    let html = report(&bench);
+    let sections: Vec<&str> = html.split("<section>").skip(1).collect();
+    let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let rss = mebibytes(number(&settled, "rss_bytes"));
+    let words =
+        format!("once khugepaged has scanned everything: RSS {rss}, {} huge pages", number(&settled, "huge_pages"));
+    assert!(sections[0].contains(&words), "{words}");
+    assert!(sections[0].contains("at most 8.0 MiB are LazyFree"));
+    assert!(sections[0].contains(">grow_pool</td>") && sections[0].contains("who asked for huge pages"));
+    assert!(sections[1].contains("settled RSS"));
+    for row in json(&bench, "sweep.json")["rows"].as_array().expect("rows") {
+        let rss = mebibytes(number(row, "khugepaged_settled.rss_bytes"));
+        assert!(sections[1].contains(&format!("data-column=\"settled RSS\">{rss}</td>")), "{rss}");
+    }
+}
+
+#[test]
 fn what_a_report_does_not_show_is_refused_with_what_it_shows() {
     let bench = Bench::with_trace();
     bench.ok("info rm.hkt --format json -o info.json");
     fs::write(bench.path("other.json"), "{\"a\": 1}").expect("a file");
     for file in ["info.json", "other.json"] {
         let message = bench.refused(&format!("report {file} -o none.html"));
-        assert!(message.contains("sim, sweep, explain, validate, advise, check, compare or trial"), "{message}");
+        assert!(
+            message.contains("sim, sweep, explain, validate, advise, check, compare, trial or inspect"),
+            "{message}"
+        );
         assert!(message.contains(file) && message.contains("memory recordings"), "{message}");
     }
     fs::write(bench.path("damaged.json"), "{\"is_within\": true, \"rows\": [{\"trace\": 1}]}").expect("a file");

@@ -47,6 +47,12 @@ fn results_are_read_by_the_types_that_wrote_them() {
 }
 
 #[test]
+fn inspections_are_read_by_the_types_that_wrote_them() {
+    let pid = std::process::id();
+    reads_back(&Bench::new(), &format!("inspect {pid} --wait 10ms"), Kind::Inspect);
+}
+
+#[test]
 fn results_of_memory_recordings_are_read_by_the_types_that_wrote_them() {
     let bench = Bench::new();
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");

@@ -24,7 +24,8 @@ fn rows(bench: &Bench, name: &str) -> Vec<Vec<(String, Field)>> {
 }
 
 /// Columns that only sweeps of memory recordings have.
-const OF_RECORDINGS: [&str; 3] = ["charged_bytes_peak", "least_limit_bytes", "memory_limit_bytes"];
+const OF_RECORDINGS: [&str; 4] =
+    ["charged_bytes_peak", "least_limit_bytes", "least_limit_bytes_min", "memory_limit_bytes"];
 
 /// The declared columns of sweeps of traces.
 fn of_traces() -> impl Iterator<Item = (&'static str, Kind)> {

@@ -128,11 +128,12 @@ fn time_and_memory_of_children_and_orphans_count() {
         assert_eq!(ran.code, Some(0), "{}", ran.stdout);
         row(&trial, "present")["cpu_s"]["median"].as_f64().expect("a time")
     };
-    let (once, in_children) = (cpu(busy), cpu(&format!("({busy}) & ({busy}) & ({busy}) & wait")));
-    // The shell does not wait for it: it becomes an orphan.
-    let in_orphans = cpu(&format!("({busy}; {busy}; {busy}) & exit 0"));
-    for three in [in_children, in_orphans] {
-        assert!((2.0..4.5).contains(&(three / once)), "{three} s, and once {once} s");
+    // The shell does not wait for the orphan. Without the time of children or orphans the figure would be near 0 in every
+    // attempt; a neighbour of this machine can double one of them.
+    let threes = [format!("({busy}) & ({busy}) & ({busy}) & wait"), format!("({busy}; {busy}; {busy}) & exit 0")];
+    for three in threes {
+        let ratios: Vec<f64> = (0..6).map(|_| cpu(&three) / cpu(busy)).collect();
+        assert!(ratios.iter().any(|ratio| (2.0..4.5).contains(ratio)), "{three}: {ratios:?} times the time of one");
     }
 }
 
@@ -176,9 +177,11 @@ fn no_row_has_the_figures_of_another_allocator() {
     }
     compiled(&bench, "linked", PROGRAM, &["./lean.so"]).expect("a compiler");
     let (_, linked) = trial(&bench, "--allocators glibc,./wasteful.so --runs 1", &["./linked"]);
-    let reason = row(&linked, "glibc")["reason"].as_str().expect("a reason");
-    assert!(reason.contains("the program's malloc is that of") && reason.contains("lean.so"), "{reason}");
-    assert_eq!(row(&linked, "./wasteful.so")["outcome"], "measured", "it is loaded before the linked one");
+    for name in ["glibc", "./wasteful.so"] {
+        assert_eq!(row(&linked, name)["outcome"], "measured", "{name} is loaded before the linked one");
+    }
+    let library = |name: &str| row(&linked, name)["library"].as_str().expect("a library").to_string();
+    assert!(library("present").contains("lean.so") && library("glibc").contains("libc.so"), "{linked}");
     // Its environment is cleared, so the library is lost at its exec.
     let (ran, waiting) = trial(&bench, "--allocators ./lean.so --runs 1", &["env", "-i", "sleep", "0.3"]);
     assert_eq!(ran.code, Some(1));

@@ -57,12 +57,12 @@ fn a_trace_does_not_differ_from_itself() {
     assert!(refused.contains("--plot"), "{refused}");
 }
 
-/// Compiles and records a source in a directory of its own.
+/// Compiles and records a source in a directory of its own, as a program with a name of its own.
 fn record_build(bench: &Bench, name: &str, source: &str) {
     std::fs::create_dir_all(bench.path(name)).expect("a directory");
     std::fs::write(bench.path(&format!("{name}/app.c")), source).expect("the source");
-    bench.compile("app.c", &format!("{name}/app"), &["-g", "-O1", "-fno-builtin"]).expect("a C compiler");
-    bench.ok(&format!("record -q --stacks=6 -o {name}.hkt {name}/app"));
+    bench.compile("app.c", &format!("{name}/app-{name}"), &["-g", "-O1", "-fno-builtin"]).expect("a C compiler");
+    bench.ok(&format!("record -q --stacks=6 -o {name}.hkt {name}/app-{name}"));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn names_of_c_functions_stay_as_they_are() {
     // Without debug information, names come from the symbol table.
     std::fs::create_dir_all(bench.path("plain")).expect("a directory");
     let mut strip = std::process::Command::new("strip");
-    strip.args(["-g", "-o", "plain/app", "c/app"]).current_dir(bench.folder());
+    strip.args(["-g", "-o", "plain/app", "c/app-c"]).current_dir(bench.folder());
     assert!(strip.status().expect("strip").success());
     bench.ok("record -q --stacks=6 -o plain.hkt plain/app");
     for trace in ["c", "plain"] {

@@ -36,6 +36,13 @@ fn figures_equal_smaps_and_pagemap() {
         let hindered: u64 = region.obstacles.iter().map(|hindered| hindered.bytes).sum();
         assert_eq!(hindered + region.huge_bytes, region.rss_bytes, "{region:?}");
     }
+    let largest = &inspection.largest_anonymous;
+    let of_region =
+        inspection.regions.iter().find(|region| region.name == "anonymous").map_or(0, |region| region.rss_bytes);
+    assert!(largest.iter().map(|mapping| mapping.rss_bytes).sum::<u64>() <= of_region);
+    for mapping in largest {
+        assert_eq!(read["rss_by_address"][mapping.address.to_string()], mapping.rss_bytes, "{mapping:?}");
+    }
     let small: u64 = inspection.ranges.iter().map(|ranges| ranges.small_bytes).sum();
     let of_file: u64 = inspection
         .regions

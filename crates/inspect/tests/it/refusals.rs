@@ -51,7 +51,7 @@ fn another_users_process_is_refused() {
     if printed.is_empty() {
         return eprintln!("skipped: the other user cannot execute the test");
     }
-    let wanted = "cannot be read: that needs ptrace access, which root, CAP_SYS_PTRACE or the user with id 0 has";
+    let wanted = "cannot be read: it belongs to the user with id 0; run hksim as that user or as root";
     assert!(printed.contains(wanted), "{printed}");
 }
 

@@ -61,6 +61,7 @@ def main():
         "swap_bytes": total("Swap"),
         "anonymous_present_pages": sum(place[0] for place in ranges.values()),
         "used_ranges": len(ranges),
+        "rss_by_address": {mapping["start"]: mapping["Rss"] for mapping in found},
     }))
 
 

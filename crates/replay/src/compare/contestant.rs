@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use hksim_policy::PAGE_BYTES;
-
 use super::environment::Run;
 use super::timeline::{Live, timeline};
 use super::{Allocator, Figures, Found, Outcome, Plan, Row, Spread};
@@ -156,27 +154,6 @@ impl<'a> Contestant<'a> {
             figures,
             timeline,
             skipped: skipped.into_iter().filter(is_counted).chain(modes_skipped).chain(phases_skipped).collect(),
-        }
-    }
-}
-
-/// Counts residency from one start. Each run counts its growth since the first call; what an allocator took before that is
-/// the anonymous memory that the process then has more than on the allocator that took the least.
-pub(super) fn count_from_one_start(contestants: &mut [Contestant<'_>]) {
-    /// The start of a process differs by some pages, with its environment and the places of its libraries.
-    const OWN_BYTES_MIN: u64 = 16 * PAGE_BYTES;
-    let start =
-        |contestant: &Contestant<'_>| contestant.counts.iter().filter_map(|run| run.anonymous_bytes_start).min();
-    let Some(least) = contestants.iter().filter_map(start).min() else { return };
-    for contestant in contestants {
-        let before = start(contestant).map_or(0, |bytes| bytes - least);
-        if before < OWN_BYTES_MIN {
-            continue;
-        }
-        for run in &mut contestant.counts {
-            let figures = [&mut run.rss_bytes_peak, &mut run.rss_bytes_end];
-            let marks = run.marks.iter_mut().map(|mark| &mut mark.rss_bytes);
-            figures.into_iter().chain(marks).flatten().for_each(|bytes| *bytes += before);
         }
     }
 }

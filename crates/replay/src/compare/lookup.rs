@@ -25,6 +25,19 @@ pub enum LookupError {
     /// A setting is not `KEY=VALUE`.
     #[error("`{0}` is not a setting; write NAME:KEY=VALUE, several joined by +")]
     Setting(String),
+    /// A setting has several values, where one allocator is meant.
+    #[error("`{0}` has several values, and so stands for several allocators; give one value")]
+    Several(String),
+    /// The allocator does not read this setting.
+    #[error(
+        "`{key}` is no setting of {file}, which would ignore it (docs/reference/allocator-settings.md has those that were tried)"
+    )]
+    NoSetting {
+        /// The setting.
+        key: String,
+        /// The file that would read it.
+        file: String,
+    },
     /// A range of a setting has no values.
     #[error("{range}: {why}")]
     Range {
@@ -52,37 +65,56 @@ struct Known {
     name: &'static str,
     /// File names of its library, newest first.
     files: &'static [&'static str],
-    /// The Debian package that contains it.
-    package: &'static str,
+    /// The Debian package that contains it, if one does.
+    package: Option<&'static str>,
     /// How it is configured.
     settings: Settings,
 }
 
-const KNOWN: [Known; 4] = [
+const KNOWN: [Known; 8] = [
     Known {
         name: "mimalloc",
         files: &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"],
-        package: "libmimalloc2.0",
+        package: Some("libmimalloc2.0"),
         settings: Settings::Variables("MIMALLOC_"),
     },
     Known {
         name: "jemalloc",
         files: &["libjemalloc.so.2", "libjemalloc.so"],
-        package: "libjemalloc2",
+        package: Some("libjemalloc2"),
         settings: Settings::MallocConf,
     },
     Known {
         name: "gperftools",
         files: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libtcmalloc_minimal.so"],
-        package: "libtcmalloc-minimal4",
+        package: Some("libtcmalloc-minimal4"),
         settings: Settings::Variables("TCMALLOC_"),
     },
     Known {
         name: "tbbmalloc",
         files: &["libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"],
-        package: "libtbbmalloc2",
+        package: Some("libtbbmalloc2"),
         settings: Settings::Variables("TBB_MALLOC_"),
     },
+    Known {
+        name: "mimalloc2",
+        files: &["libmimalloc.so.2"],
+        package: Some("libmimalloc2.0"),
+        settings: Settings::Variables("MIMALLOC_"),
+    },
+    Known {
+        name: "mimalloc3",
+        files: &["libmimalloc.so.3"],
+        package: None,
+        settings: Settings::Variables("MIMALLOC_"),
+    },
+    Known {
+        name: "rpmalloc",
+        files: &["librpmallocwrap.so", "librpmalloc.so"],
+        package: None,
+        settings: Settings::Variables(""),
+    },
+    Known { name: "snmalloc", files: &["libsnmallocshim.so"], package: None, settings: Settings::Variables("") },
 ];
 
 /// Other names of known allocators: what each stands for.
@@ -105,7 +137,13 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     }
     let meant = meaning(name).unwrap_or(name);
     match KNOWN.iter().find(|known| known.name == meant) {
-        Some(known) => Ok(installed(known, &folders(), &known.settings.variables(settings)?)),
+        Some(known) => {
+            let found = installed(known, &folders(), &known.settings.variables(settings)?);
+            if let Found::Here(Target::Malloc { preload: Some(path), .. }) = &found {
+                reads_all(known.settings, path, settings)?;
+            }
+            Ok(found)
+        }
         None => by_path(name, settings),
     }
 }
@@ -122,7 +160,17 @@ pub fn settings_of(name: &str, variables: &str) -> Option<String> {
 
 fn glibc(settings: &str) -> Result<Found, LookupError> {
     let variables = Settings::Tunables.variables(settings)?;
+    if let Some(loader) = library::loader() {
+        reads_all(Settings::Tunables, &loader, settings)?;
+    }
     Ok(Found::Here(Target::Malloc { preload: None, variables }))
+}
+
+fn reads_all(read: Settings, file: &Path, settings: &str) -> Result<(), LookupError> {
+    match read.unknown_to(file, settings) {
+        Some(key) => Err(LookupError::NoSetting { key, file: file.display().to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// The same word, with the path of a library relative to this folder.
@@ -160,7 +208,13 @@ fn variables(file: &Path, settings: &str) -> Result<Vec<(String, String)>, Looku
         known.is_some() && !key.contains(|letter: char| letter.is_ascii_uppercase())
     };
     let (own, others): (Vec<&str>, Vec<&str>) = settings.split('+').partition(is_own);
-    let own = known.map_or(Ok(Vec::new()), |known| known.settings.variables(&own.join("+")))?;
+    let own = match known {
+        Some(known) => {
+            reads_all(known.settings, file, &own.join("+"))?;
+            known.settings.variables(&own.join("+"))?
+        }
+        None => Vec::new(),
+    };
     Ok([own, Settings::Variables("").variables(&others.join("+"))?].concat())
 }
 
@@ -168,10 +222,14 @@ fn installed(known: &Known, folders: &[PathBuf], variables: &[(String, String)])
     let paths = known.files.iter().flat_map(|file| folders.iter().map(move |folder| folder.join(file)));
     match paths.into_iter().find(|path| path.is_file()) {
         Some(path) => Found::Here(Target::Malloc { preload: Some(path), variables: variables.to_vec() }),
-        None => Found::Missing(format!(
-            "no {} in the library directories; install Debian's package {}, or give its path (LD_LIBRARY_PATH is searched too)",
-            known.files[0], known.package
-        )),
+        None => {
+            let package = known.package.map(|package| format!("install Debian's package {package}, or "));
+            Found::Missing(format!(
+                "no {} in the library directories; {}give its path (LD_LIBRARY_PATH is searched too)",
+                known.files[0],
+                package.unwrap_or_default()
+            ))
+        }
     }
 }
 
@@ -213,11 +271,11 @@ mod tests {
 
     #[test]
     fn the_newest_library_is_taken_and_a_missing_one_has_its_package() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let folders = [folder.path().to_path_buf()];
         for known in &KNOWN {
+            let folder = tempfile::tempdir().expect("a folder");
+            let folders = [folder.path().to_path_buf()];
             let Found::Missing(why) = installed(known, &folders, &[]) else { panic!("{}: found", known.name) };
-            assert!(why.contains(known.package) && why.contains(known.files[0]), "{why}");
+            assert!(why.contains(known.package.unwrap_or("; give its path")) && why.contains(known.files[0]), "{why}");
             for (index, file) in known.files.iter().enumerate().rev() {
                 std::fs::write(folder.path().join(file), "").expect("a file");
                 let Found::Here(Target::Malloc { preload: Some(path), .. }) = installed(known, &folders, &[]) else {

@@ -144,8 +144,8 @@ pub struct Figures {
     pub faults: Option<Spread<u64>>,
     /// Page-fault exceptions of the window.
     pub traps: Option<Spread<u64>>,
-    /// Peak resident bytes: their growth since the first call, and the anonymous bytes that the allocator took before it more
-    /// than the one that took the fewest.
+    /// Peak resident bytes: their growth since the first call, and the bytes that the allocator took before it
+    /// ([`Replayed::startup_bytes`](crate::Replayed::startup_bytes)).
     pub rss_bytes_peak: Option<Spread<u64>>,
     /// Resident bytes at the end, likewise.
     pub rss_bytes_end: Option<Spread<u64>>,
@@ -253,7 +253,6 @@ pub fn compare(allocators: &[Allocator], plan: &Plan<'_>, done: &dyn Fn()) -> Re
     runs.extend((!runs.is_empty()).then_some(in_timed_rounds));
     let surroundings = Surroundings::of(&runs);
     drop(runs);
-    contestant::count_from_one_start(&mut contestants);
     let rows = contestants.into_iter().map(|contestant| contestant.row(&live)).collect();
     Ok(Comparison { rows, rounds, method, surroundings })
 }
@@ -267,8 +266,7 @@ fn timed(
     let specs = contestants.iter().filter_map(|contestant| contestant.spec(plan));
     let mut subjects = specs.map(|spec| TimedReplay::of(&spec)).collect::<Result<Vec<_>, _>>()?;
     if !subjects.is_empty() {
-        let none = Target::Malloc { preload: None, variables: Vec::new() };
-        subjects.push(TimedReplay::harness(&plan.spec(none))?);
+        subjects.push(TimedReplay::harness(&plan.spec(Target::C_LIBRARY))?);
     }
     let Plan { effort, arrangement, seed, .. } = *plan;
     let plan = TimingPlan { effort, warm_up_rounds: WARM_UP_RUNS, arrangement, seed };

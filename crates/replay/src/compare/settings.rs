@@ -1,5 +1,9 @@
 //! Settings of real allocators, as environment variables.
 
+use std::path::Path;
+
+use hksim_policy::units::parse_size;
+
 use super::lookup::LookupError;
 
 /// How an allocator reads its settings.
@@ -15,22 +19,26 @@ pub enum Settings {
 }
 
 impl Settings {
-    /// The variables for settings such as `thp=always+narenas=1`; none for an empty text.
+    /// The variables for settings such as `thp=always+narenas=1`; none for an empty text. A size such as `128K` becomes a
+    /// number of bytes for an allocator that reads no units.
     ///
     /// # Errors
-    /// A setting is not `KEY=VALUE`.
+    /// A setting is not `KEY=VALUE`, or has several values.
     pub fn variables(self, settings: &str) -> Result<Vec<(String, String)>, LookupError> {
         let mut pairs = Vec::new();
         for setting in settings.split('+').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=') {
-                Some((key, value)) if !key.is_empty() => pairs.push((key, value)),
+                Some((_, value)) if has_several_values(value) => {
+                    return Err(LookupError::Several(setting.to_string()));
+                }
+                Some((key, value)) if !key.is_empty() => pairs.push((key, self.as_read(value))),
                 _ => return Err(LookupError::Setting(setting.to_string())),
             }
         }
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let joined = |pair: fn(&(&str, &str)) -> String, separator| {
+        let joined = |pair: fn(&(&str, String)) -> String, separator| {
             pairs.iter().map(pair).collect::<Vec<String>>().join(separator)
         };
         Ok(match self {
@@ -41,16 +49,43 @@ impl Settings {
             Self::MallocConf => {
                 vec![("MALLOC_CONF".to_string(), joined(|(key, value)| format!("{key}:{value}"), ","))]
             }
-            Self::Variables("") => pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            Self::Variables("") => pairs.into_iter().map(|(key, value)| (key.to_string(), value)).collect(),
             Self::Variables(prefix) => {
                 let name = |key: &str| format!("{prefix}{}", key.to_ascii_uppercase());
-                pairs.iter().map(|(key, value)| (name(key), value.to_string())).collect()
+                pairs.into_iter().map(|(key, value)| (name(key), value)).collect()
             }
         })
     }
-}
 
-impl Settings {
+    /// A value in the form that the allocator reads. mimalloc reads units, in options that are sizes, and an environment
+    /// variable means what its library makes of it; for others `128K` would be 128, or invalid.
+    fn as_read(self, value: &str) -> String {
+        let number = value.strip_suffix(['K', 'M', 'G', 'k', 'm', 'g']);
+        let is_size = number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|one| one.is_ascii_digit()));
+        match parse_size(value) {
+            Ok(bytes) if is_size && !matches!(self, Self::Variables("" | "MIMALLOC_")) => bytes.to_string(),
+            _ => value.to_string(),
+        }
+    }
+
+    /// The first of these settings that the file which reads them does not contain, where it would have to: an allocator
+    /// ignores an unknown setting without a word.
+    pub(super) fn unknown_to(self, file: &Path, settings: &str) -> Option<String> {
+        let bytes = std::fs::read(file).ok()?;
+        let is_missing = |key: &&str| {
+            let name = match self {
+                Self::Tunables => format!("glibc.malloc.{key}\0"),
+                Self::Variables("MIMALLOC_") => format!("{}\0", key.to_ascii_lowercase()),
+                Self::Variables("TCMALLOC_") => format!("TCMALLOC_{}\0", key.to_ascii_uppercase()),
+                // jemalloc itself reports it; what a library of the user's reads is not known.
+                Self::MallocConf | Self::Variables(_) => return false,
+            };
+            !bytes.windows(name.len()).any(|window| window == name.as_bytes())
+        };
+        let mut keys = settings.split('+').filter_map(|setting| setting.split_once('=')).map(|(key, _)| key);
+        keys.find(is_missing).map(String::from)
+    }
+
     /// The settings that variables, separated by blanks, make: `MALLOC_CONF=thp:always` is `thp=always`. `None` if the
     /// allocator does not read one of them.
     pub fn of_variables(self, variables: &str) -> Option<String> {
@@ -76,6 +111,12 @@ impl Settings {
     }
 }
 
+/// Whether a value is a list or a range, which stands for several allocators.
+fn has_several_values(value: &str) -> bool {
+    let is_range = |(first, _): (&str, &str)| first.starts_with(|one: char| one.is_ascii_digit());
+    value.contains(',') || value.split_once("..").is_some_and(is_range)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +137,25 @@ mod tests {
         assert_eq!(variables(Settings::Variables(""), "MY_OPTION=a=b"), one("MY_OPTION", "a=b"));
         assert_eq!(variables(Settings::Tunables, ""), []);
         assert!(Settings::Tunables.variables("hugetlb").is_err());
+        // jemalloc's and glibc's numbers have no units; mimalloc's have.
+        for (settings, text, expected) in [
+            (Settings::Tunables, "mmap_threshold=128K", one("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")),
+            (Settings::MallocConf, "oversize_threshold=8m", one("MALLOC_CONF", "oversize_threshold:8388608")),
+            (
+                Settings::MallocConf,
+                "tcache_ncached_max=8-32768:64",
+                one("MALLOC_CONF", "tcache_ncached_max:8-32768:64"),
+            ),
+            (Settings::Variables("TCMALLOC_"), "sample_parameter=1M", one("TCMALLOC_SAMPLE_PARAMETER", "1048576")),
+            (Settings::Variables("MIMALLOC_"), "reserve_os_memory=1G", one("MIMALLOC_RESERVE_OS_MEMORY", "1G")),
+            (Settings::Variables(""), "MY_CACHE=1G", one("MY_CACHE", "1G")),
+        ] {
+            assert_eq!(variables(settings, text), expected);
+        }
+        for several in ["arena_max=1,2", "mmap_threshold=128K..64M"] {
+            let error = Settings::Tunables.variables(several).expect_err(several);
+            assert!(error.to_string().contains(several), "{error}");
+        }
         for (settings, text) in [
             (Settings::Tunables, "hugetlb=1+arena_max=2"),
             (Settings::MallocConf, "tcache_ncached_max=8-32768:64+narenas=1"),

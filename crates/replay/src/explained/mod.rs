@@ -18,7 +18,7 @@ pub(crate) use run::ExplainedRun;
 pub use run::ExplainedTotals;
 
 use crate::error::ReplayError;
-use crate::parent::{checked, run_observed, unexpected};
+use crate::parent::{checked, control_of, run, run_observed, unexpected};
 use crate::protocol::Report;
 use crate::spec::{HugePages, ReplaySpec, Run};
 
@@ -32,9 +32,15 @@ pub fn explain(
     huge: HugePages,
     each: &mut dyn FnMut(Record),
 ) -> Result<ExplainedTotals, ReplayError> {
+    let spec = checked(spec)?;
+    let start = Run::ExplainedStart(huge);
+    let control = match run(&control_of(&spec), start)?.report {
+        Report::ExplainedStart(memory) => memory,
+        other => return Err(unexpected(start, &other)),
+    };
     let run = Run::Explained(huge);
-    match run_observed(&checked(spec)?, run, None, each)?.report {
-        Report::Explained(totals) => Ok(*totals),
+    match run_observed(&spec, run, None, each)?.report {
+        Report::Explained(totals) => Ok(totals.with_startup_beyond(control)),
         other => Err(unexpected(run, &other)),
     }
 }

@@ -18,7 +18,7 @@ use crate::ordered::{step, tables};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{Channel, Report};
-use crate::result::Skipped;
+use crate::result::{Skipped, StartMemory};
 use crate::spec::HugePages;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
@@ -42,12 +42,27 @@ pub struct ExplainedTotals {
     pub live_bytes_peak: u64,
     /// Peak of those of their bytes that were touched.
     pub live_touched_bytes_peak: u64,
-    /// Growth of RSS: the peak.
+    /// What the allocator took before the first event.
+    pub startup: StartMemory,
+    /// Peak RSS: the growth since the first event, and `startup`.
     pub rss_bytes_peak: u64,
-    /// Growth of RSS at the end.
+    /// RSS at the end, likewise.
     pub rss_bytes_end: u64,
     /// What could not be recorded.
     pub skipped: Vec<Skipped>,
+}
+
+impl ExplainedTotals {
+    /// The totals of a child, with the memory that its allocator took before the first event more than the C library's.
+    pub(crate) fn with_startup_beyond(self, control: StartMemory) -> ExplainedTotals {
+        let startup = self.startup.beyond(control);
+        ExplainedTotals {
+            startup,
+            rss_bytes_peak: self.rss_bytes_peak + startup.bytes,
+            rss_bytes_end: self.rss_bytes_end + startup.bytes,
+            ..self
+        }
+    }
 }
 
 /// An explained run of the process's `malloc`.
@@ -61,7 +76,8 @@ pub(crate) struct ExplainedRun<'a> {
 }
 
 impl ExplainedRun<'_> {
-    pub(crate) fn perform(&self, trace: &mut PreparedTrace, channel: &Channel) -> Result<Report, ChildError> {
+    /// Does all that an explained run does before the first event.
+    fn ready(&self, trace: &PreparedTrace, channel: &Channel) -> Result<Ready, ChildError> {
         if self.huge == HugePages::Disabled {
             // SAFETY: numbers only.
             let refused = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } != 0;
@@ -79,6 +95,18 @@ impl ExplainedRun<'_> {
         ProcessMemory::reset_peak();
         prefault(MeasuredHeap::Process { library: self.library });
         memory.begin();
+        Ok(Ready { recorder, heap, memory })
+    }
+
+    /// The start of the run.
+    pub(crate) fn start(&self, trace: &PreparedTrace, channel: &Channel) -> Result<Report, ChildError> {
+        let memory = self.ready(trace, channel)?.memory;
+        Ok(Report::ExplainedStart(memory.start().unwrap_or_default()))
+    }
+
+    /// The run.
+    pub(crate) fn perform(&self, trace: &mut PreparedTrace, channel: &Channel) -> Result<Report, ChildError> {
+        let Ready { recorder, heap, mut memory } = self.ready(trace, channel)?;
         recorder.begin().map_err(ChildError::system("intercept the system calls of the allocator"))?;
         let (before, thread_before) = (Usage::now().faults, thread_faults());
         let mut driver = Explained { heap };
@@ -105,11 +133,19 @@ impl ExplainedRun<'_> {
             requests_failed: driver.heap.failed(),
             live_bytes_peak: bytes_peak,
             live_touched_bytes_peak: touched_bytes_peak,
+            startup: memory.start().unwrap_or_default(),
             rss_bytes_peak,
             rss_bytes_end,
             skipped,
         })))
     }
+}
+
+/// A run before its first event.
+struct Ready {
+    recorder: Recorder,
+    heap: Driver<RecordedMalloc>,
+    memory: ProcessMemory,
 }
 
 struct Explained {

@@ -28,7 +28,7 @@ use crate::memory_policy::not_locked;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
-use crate::protocol::{MeasuredReport, Report, Timing};
+use crate::protocol::{ControlReport, MeasuredReport, Report, Timing};
 use crate::replayable::Replayable;
 use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::spec::Run;
@@ -106,7 +106,7 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(MeasuredHeap::Reservation),
             Run::Harness => self.harness(),
-            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
@@ -141,7 +141,7 @@ impl Threaded<'_> {
                 replayed
                     .skipped
                     .push(Skipped::new("rss_bytes_peak", "the maximum at any mark: threads run during the scans"));
-                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
+                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks, start: None })))
             }
         }
     }
@@ -153,7 +153,7 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(heap),
             Run::Harness => self.harness(),
-            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
@@ -168,7 +168,8 @@ impl Threaded<'_> {
                 let mut replayed = outcome.replayed();
                 replayed.note_process(&memory);
                 replayed.skipped.append(&mut skipped);
-                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
+                let start = memory.start();
+                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks, start })))
             }
         }
     }
@@ -176,7 +177,8 @@ impl Threaded<'_> {
     fn control(&mut self, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
         let (mut memory, _) = watch_process()?;
         let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(NoAllocator))?;
-        Ok(Report::Control(Control::new(&outcome.spent, outcome.traps)))
+        let (control, start) = (Control::new(&outcome.spent, outcome.traps), memory.start());
+        Ok(Report::Control(ControlReport { control, start }))
     }
 
     fn harness(&mut self) -> Result<Report, ChildError> {

@@ -14,6 +14,7 @@ use hksim_explore::flags::row::Inputs;
 use hksim_explore::flags::table::{FLAGS, Subject};
 use hksim_explore::flags::{RunConfig, varied};
 use hksim_explore::origin::origin_text;
+use hksim_linux_mm::MemoryLimit;
 use hksim_text::units;
 
 /// The parts of a result's row that are drawn.
@@ -25,7 +26,9 @@ struct Row {
     installs: Installs,
     time: Option<Time>,
     rss_bytes_peak: u64,
+    khugepaged_settled: Option<Settled>,
     floor_pages: u64,
+    memory_limit: Option<MemoryLimit>,
     timeline: Vec<report::Sample>,
 }
 
@@ -111,6 +114,15 @@ pub enum Progress {
     Time,
 }
 
+/// Memory once khugepaged has settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Settled {
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Huge pages.
+    pub huge_pages: u64,
+}
+
 /// Designs with the same figures.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
@@ -122,8 +134,12 @@ pub struct Series {
     pub ns_per_call: Option<f64>,
     /// Peak resident bytes.
     pub rss_bytes_peak: u64,
+    /// Memory at the end once khugepaged has settled, if that was asked for.
+    pub settled: Option<Settled>,
     /// Whether these designs are on the Pareto front.
     pub is_front: bool,
+    /// Whether the kernel kills, or may kill, the program at its memory limit.
+    pub is_killed: bool,
     /// Residency over time.
     pub timeline: Vec<Sample>,
     /// What identifies its designs in all panels and results.
@@ -190,7 +206,9 @@ fn panel(rows: &[Row], cost: Cost, is_front: impl Fn(usize) -> bool) -> Panel {
         installs: row.installs.total,
         ns_per_call: row.time.map(|time| time.ns_per_call.median),
         rss_bytes_peak: row.rss_bytes_peak,
+        settled: row.khugepaged_settled,
         is_front: is_front(index),
+        is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),
         timeline: row.timeline.iter().flat_map(points).collect(),
         designs: vec![row.inputs.config().map_or_else(|| format!("row {index}"), |config| design(&config, &varied))],
         rank: 0,
@@ -212,7 +230,7 @@ fn design(config: &RunConfig, varied: &[&str]) -> String {
 pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, design) in designs.into_iter().enumerate() {
-        let figures = |series: &Series| (series.installs, series.ns_per_call, series.rss_bytes_peak);
+        let figures = |one: &Series| (one.installs, one.ns_per_call, one.rss_bytes_peak, one.settled, one.is_killed);
         let is_twin = |twin: &Series| figures(twin) == figures(&design) && twin.timeline == design.timeline;
         let twin = series.iter_mut().find(|(twin, _)| is_twin(twin));
         match twin {

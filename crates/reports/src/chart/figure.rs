@@ -7,7 +7,7 @@ use crate::error::Result;
 use super::medium::Medium;
 use super::sketch::Sketch;
 use super::subject::Subject;
-use super::{bars, comparison, designs, huge, miss_curves, occupancy, page_map};
+use super::{bars, comparison, designs, huge, miss_curves, occupancy, page_map, ranges};
 
 /// A figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +30,13 @@ pub enum Figure {
     Tlb,
     /// Times and memory of allocators side by side (compare, trial)
     Allocators,
+    /// 2 MiB ranges by address: huge, or why not (inspect)
+    Ranges,
 }
 
 impl Figure {
     /// All figures, in the order of a report.
-    pub const ALL: [Figure; 9] = [
+    pub const ALL: [Figure; 10] = [
         Figure::Designs,
         Figure::Huge,
         Figure::PageMap,
@@ -44,6 +46,7 @@ impl Figure {
         Figure::Functions,
         Figure::Tlb,
         Figure::Allocators,
+        Figure::Ranges,
     ];
 
     /// Its word on the command line.
@@ -58,6 +61,7 @@ impl Figure {
             Figure::Functions => "functions",
             Figure::Tlb => "tlb",
             Figure::Allocators => "allocators",
+            Figure::Ranges => "ranges",
         }
     }
 
@@ -73,6 +77,7 @@ impl Figure {
             Figure::Functions => "Installs by function of the library (explain --on)",
             Figure::Tlb => "TLB misses by number of entries (sim --tlb, of a trace with every access)",
             Figure::Allocators => "Times and memory of allocators side by side (compare, trial)",
+            Figure::Ranges => "2 MiB ranges by address: huge, or why not (inspect)",
         }
     }
 
@@ -88,6 +93,7 @@ impl Figure {
             Figure::Functions => "Installs by function",
             Figure::Tlb => "TLB misses",
             Figure::Allocators => "Allocators side by side",
+            Figure::Ranges => "2 MiB ranges by address",
         }
     }
 
@@ -96,6 +102,7 @@ impl Figure {
         match Kind::of("", subject.result) {
             Ok(Kind::Compare | Kind::Trial | Kind::Choice) => Figure::Allocators,
             Ok(Kind::ExplainLibrary) => Figure::Reasons,
+            Ok(Kind::Inspect) => Figure::Ranges,
             _ => Figure::Designs,
         }
     }
@@ -115,6 +122,7 @@ impl Figure {
             Figure::Functions => bars::functions(subject, medium),
             Figure::Tlb => miss_curves::sketch(subject, medium),
             Figure::Allocators => comparison::of_result(subject.result),
+            Figure::Ranges => ranges::sketch(subject.result, medium),
         }
     }
 }

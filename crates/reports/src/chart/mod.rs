@@ -1,7 +1,7 @@
 //! Charts of results: installs against peak residency, and below it residency over time.
 //!
 //! - `figure`: the figures that a result can be drawn as: [`designs`], `page_map`, `occupancy`, `huge`,
-//!   `bars`, `miss_curves`.
+//!   `bars`, `miss_curves`, `ranges`.
 //! - `subject`: a result to draw, and which colour each of its designs has.
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use `over_time`. [`comparison`]:
 //!   allocators side by side.
@@ -28,6 +28,7 @@ mod names;
 mod occupancy;
 mod over_time;
 mod page_map;
+mod ranges;
 mod recordings;
 mod scatter;
 mod sketch;

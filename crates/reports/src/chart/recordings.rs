@@ -1,12 +1,13 @@
 //! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
 
 use crate::error::{Context, Result};
+use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{Advise, MadvFree, ThpPrctl};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Cost, Installs, Panel, Progress, Sample, Series, grouped};
+use super::data::{Cost, Installs, Panel, Progress, Sample, Series, Settled, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -24,6 +25,8 @@ struct Row {
     madv_free: MadvFree,
     installs: Installs,
     rss_bytes_peak: u64,
+    memory_limit: Option<MemoryLimit>,
+    khugepaged_settled: Option<Settled>,
     timeline: Vec<hksim_memory_sim::Sample>,
 }
 
@@ -49,9 +52,18 @@ impl Row {
     }
 }
 
-const KERNEL_FLAGS: [&str; 8] =
-    ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "pages-to-scan", "scan-sleep-millisecs"];
-const FLAGS: [&str; 12] = [
+const KERNEL_FLAGS: [&str; 9] = [
+    "kernel",
+    "thp",
+    "mthp",
+    "zero-page",
+    "khugepaged",
+    "max-ptes-none",
+    "memory-limit",
+    "pages-to-scan",
+    "scan-sleep-millisecs",
+];
+const FLAGS: [&str; 13] = [
     "allocator",
     "kernel",
     "thp",
@@ -59,6 +71,7 @@ const FLAGS: [&str; 12] = [
     "zero-page",
     "khugepaged",
     "max-ptes-none",
+    "memory-limit",
     "pages-to-scan",
     "scan-sleep-millisecs",
     "advise",
@@ -102,7 +115,9 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             installs: row.installs.total,
             ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
+            settled: row.khugepaged_settled,
             is_front: is_front(index),
+            is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),
             timeline: row.timeline.iter().map(sample).collect(),
             designs: vec![words[index].join(" ")],
             rank: 0,

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Context, Result};
+use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{
-    FamilyTotal, Installs, MappedOutside, Outside, RegionPrediction, huge_bytes_peak_max, hugetlb_shortage,
+    AtMost, FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RegionPrediction, UnseenWrites,
+    huge_bytes_peak_max, hugetlb_shortage,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
+use crate::khugepaged::Effects;
+use crate::memory_limit::{self, range};
 use crate::memory_prediction::family;
 use crate::recording::Recording;
 use crate::tables::{figures_table, notes};
@@ -33,11 +37,20 @@ struct Prediction {
     hugetlb_maps_failed: u64,
     #[serde(default)]
     hugetlb_bytes_failed: u64,
+    #[serde(default)]
+    lazy_free_bytes_end_max: u64,
+    #[serde(flatten)]
+    khugepaged: Effects,
+    /// Who asked for huge pages, if call sites were asked for.
+    #[serde(default)]
+    advisers: Vec<NamedAdviser>,
     regions: Vec<RegionPrediction>,
     traps_outside: BTreeMap<Outside, u64>,
     #[serde(default)]
     mapped_outside: BTreeMap<Outside, MappedOutside>,
     family: Option<FamilyTotal>,
+    memory_limit: Option<MemoryLimit>,
+    unseen_writes: Option<UnseenWrites>,
     recording: Recording,
 }
 
@@ -45,6 +58,7 @@ struct Prediction {
 #[derive(Deserialize)]
 struct Recorded {
     recording: Recording,
+    memory_limit: Option<MemoryLimit>,
     traps_outside: BTreeMap<Outside, u64>,
 }
 
@@ -56,20 +70,31 @@ pub fn sim(result: &Value) -> Result<String> {
     let prediction: Prediction = Deserialize::deserialize(result).context("not a result of a memory recording")?;
     let Prediction { installs, traps, rss_bytes_peak, traps_outside, .. } = &prediction;
     let huge_bytes = huge_bytes_peak_max(prediction.huge_pages_peak, prediction.hugetlb_bytes_peak, *rss_bytes_peak);
+    let most = prediction.unseen_writes.and_then(|unseen| unseen.at_most);
+    let most = |of: fn(AtMost) -> u64, low: u64| most.map_or(low, of);
     let words = format!(
         "{} page-table installs and {} #PF exceptions in anonymous memory; peak RSS {}, at most {} of it in huge pages.",
-        count(installs.total),
-        count(*traps),
-        bytes(*rss_bytes_peak),
+        range(installs.total, most(|most| most.installs, installs.total), count),
+        range(*traps, most(|most| most.traps, *traps), count),
+        range(*rss_bytes_peak, most(|most| most.rss_bytes_peak, *rss_bytes_peak), bytes),
         percent(huge_bytes, *rss_bytes_peak)
     );
     let shortage = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
+    let lazy_free = Some(prediction.lazy_free_bytes_end_max).filter(|&size| size > 0);
+    let lazy_free =
+        lazy_free.map(|size| format!("Of RSS at the end, at most {} are LazyFree (MADV_FREE).", bytes(size)));
     let notes = losses(prediction.recording.lost_events).into_iter().chain([words]).chain(shortage);
+    let unseen = prediction.unseen_writes.as_ref();
+    let limit = prediction.memory_limit.iter().flat_map(|limit| memory_limit::lines_with(limit, unseen));
+    let notes = notes.chain(limit).chain(unseen.map(memory_limit::unseen));
+    let notes = notes.chain(lazy_free).chain(prediction.khugepaged.lines());
     let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
     let notes: String = notes.map(|note| paragraph(&note)).collect();
     let outside =
         outside_table(traps_outside, &prediction.mapped_outside, prediction.recording.traps_recorded, *rss_bytes_peak);
-    Ok(notes + &groups::tables(&prediction.regions).iter().chain(&outside).map(table).collect::<String>())
+    let advisers = groups::advisers_table(&prediction.advisers);
+    let groups = groups::tables(&prediction.regions);
+    Ok(notes + &groups.iter().chain(&advisers).chain(&outside).map(table).collect::<String>())
 }
 
 /// Many settings: which needs the fewest installs, which the least memory, the figures of all, and what each recording
@@ -79,26 +104,40 @@ pub fn sim(result: &Value) -> Result<String> {
 /// The result is damaged.
 pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
     let rows: Vec<Recorded> = Deserialize::deserialize(&result["rows"]).context("`rows` are damaged")?;
+    let killed = memory_limit::killed(rows.iter().map(|row| row.memory_limit.as_ref()));
+    let killed: String = killed.iter().map(|line| paragraph(line)).collect();
     let files: BTreeMap<String, BTreeMap<Outside, u64>> =
         rows.into_iter().map(|row| (row.recording.file, row.traps_outside)).collect();
     let settings: String = panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect();
     let outside = files.iter().map(|(file, traps)| paragraph(&format!("{file}: {}", outside(traps))));
-    Ok(settings + &outside.collect::<String>())
+    Ok(settings + &killed + &outside.collect::<String>())
 }
 
 fn best(panel: &Panel) -> String {
-    let fewest = panel.series.iter().min_by_key(|series| series.installs);
-    let smallest = panel.series.iter().min_by_key(|series| series.rss_bytes_peak);
-    let told = |series: Option<&Series>| series.map(Series::text).unwrap_or_default();
+    let alive = || panel.series.iter().filter(|series| !series.is_killed);
+    let fewest = alive().min_by_key(|series| series.installs);
+    let smallest = alive().min_by_key(|series| series.rss_bytes_peak);
+    let told = |series: Option<&Series>| series.map_or("none survives its memory limit".to_string(), Series::text);
     format!("{}. Fewest installs: {}. Lowest peak RSS: {}.", panel.title, told(fewest), told(smallest))
 }
 
 fn settings(panel: &Panel) -> Table {
-    let mut table = Table::new(["setting", "installs", "peak RSS", ""], &[0, 3]);
+    let has_settled = panel.series.iter().any(|series| series.settled.is_some());
+    let settled = |columns: [String; 2]| columns.into_iter().filter(move |_| has_settled);
+    let names = ["setting", "installs", "peak RSS"].map(str::to_string).into_iter();
+    let names = names.chain(settled(["settled RSS", "settled huge"].map(str::to_string))).chain([String::new()]);
+    let mut table = Table::new(names, &[0, if has_settled { 5 } else { 3 }]);
     for series in &panel.series {
-        let front = if series.is_front { "Pareto front" } else { "" };
-        let figures = [count(series.installs), bytes(series.rss_bytes_peak), front.to_string()];
-        table.push([series.label.clone()].into_iter().chain(figures));
+        let front = match (series.is_killed, series.is_front) {
+            (true, _) => "killed at the memory limit",
+            (false, true) => "Pareto front",
+            (false, false) => "",
+        };
+        let figures = [series.label.clone(), count(series.installs), bytes(series.rss_bytes_peak)].into_iter();
+        let at_end = series
+            .settled
+            .map_or(["-", "-"].map(str::to_string), |settled| [bytes(settled.rss_bytes), count(settled.huge_pages)]);
+        table.push(figures.chain(settled(at_end)).chain([front.to_string()]));
     }
     table
 }

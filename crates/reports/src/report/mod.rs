@@ -1,11 +1,12 @@
 //! Reports: results as one HTML file without references to other files.
 //!
-//! [`Kind`](hksim_results::Kind) recognises a result, `about` says what it is about, and `section` turns it into a section, with the parts of `memory` recordings, `measured` results and
-//! `budget`s. `html` is the markup.
+//! [`Kind`](hksim_results::Kind) recognises a result, `about` says what it is about, and `section` turns it into a section, with the parts of `memory` recordings, `measured` results,
+//! `budget`s and `inspect`ed processes. `html` is the markup.
 
 mod about;
 mod budget;
 mod html;
+mod inspect;
 mod measured;
 mod memory;
 mod section;

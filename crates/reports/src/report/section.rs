@@ -5,10 +5,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{self, designs, escaped, figure, paragraph};
-use super::{Input, about, budget, measured, memory};
+use super::{Input, about, budget, inspect, measured, memory};
 use crate::chart::{Figure, Medium, Subject};
+use crate::memory_limit;
 use hksim_explore::flags::row::Inputs;
 use hksim_explore::flags::{RunConfig, varied};
+use hksim_linux_mm::MemoryLimit;
 use hksim_results::Kind;
 use hksim_text::shell::line;
 use hksim_text::table::Table;
@@ -38,12 +40,14 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
         Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
         Kind::TimeValidate => measured::times(result).with_context(|| name.clone())?,
+        Kind::Inspect => inspect::body(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
     let is_measured =
         matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate);
     let again = match &input.command {
+        _ if kind == Kind::Inspect => "Read from a running process, which cannot be repeated.".to_string(),
         _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
         Some(command) => format!("Repeat the result: <code>{}</code>", escaped(command)),
         None => "This result does not state the arguments that made it; make it again with this hksim.".to_string(),
@@ -60,15 +64,17 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
     match kind {
         Kind::Sweep => {
             let answers = &result["answers"];
+            let killed = killed(rows(result));
             let combined = strings(&answers["combined"]["answer"]["text"]);
             let per_trace = answers["per_trace"].as_array().into_iter().flatten();
-            match combined.collect::<Vec<_>>() {
+            let lines = match combined.collect::<Vec<_>>() {
                 lines if lines.is_empty() => {
                     let lines: Vec<String> = per_trace.flat_map(|answer| strings(&answer["text"])).collect();
                     if lines.is_empty() { rows(result).iter().map(of_design).collect() } else { lines }
                 }
                 lines => lines,
-            }
+            };
+            lines.into_iter().chain(killed).collect()
         }
         Kind::Advise | Kind::Choice => strings(&result["text"]).collect(),
         Kind::Explain | Kind::ExplainLibrary => {
@@ -77,7 +83,7 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             let of_cause = |cause| format!("{} {}", sentence(cause, "sentence"), sentence(cause, "remedy_sentence"));
             causes.map(of_cause).chain(strings(&result["against"]["sentences"])).collect()
         }
-        Kind::Sim => vec![of_design(result)],
+        Kind::Sim => [of_design(result)].into_iter().chain(limits(std::slice::from_ref(result))).collect(),
         Kind::Validate => vec![format!(
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
@@ -88,12 +94,28 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
         | Kind::MemorySim
         | Kind::MemorySweep
         | Kind::MemoryValidate
-        | Kind::TimeValidate => Vec::new(),
+        | Kind::TimeValidate
+        | Kind::Inspect => Vec::new(),
     }
 }
 
 fn rows(result: &Value) -> &[Value] {
     result["rows"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The memory limit of each row; `None` for rows without one.
+fn memory_limits(rows: &[Value]) -> Vec<Option<MemoryLimit>> {
+    rows.iter().map(|row| MemoryLimit::deserialize(row.get("memory_limit")?).ok()).collect()
+}
+
+/// Whether the program survives its limits.
+fn limits(rows: &[Value]) -> Vec<String> {
+    memory_limits(rows).iter().flatten().flat_map(memory_limit::lines).collect()
+}
+
+/// How many rows are killed.
+fn killed(rows: &[Value]) -> Option<String> {
+    memory_limit::killed(memory_limits(rows).iter().map(Option::as_ref))
 }
 
 /// The figures of one design.

@@ -2,11 +2,13 @@
 
 use hksim_cost_model::SystemTime;
 use hksim_explore::described::Described;
+use hksim_explore::figures::Figures;
 use hksim_explore::priced::{Priced, figures};
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::Size;
 use hksim_text::units::{bytes, bytes_apart, count};
 
+use crate::memory_limit;
 use crate::simulation::huge_bytes_peak;
 
 /// A figure of a row, as a column.
@@ -74,6 +76,17 @@ macro_rules! count_of {
     };
 }
 
+/// A column of what khugepaged can leave at the end, if that was asked for.
+macro_rules! khugepaged_of {
+    ($head:literal, $part:ident.$field:ident, $show:ident) => {
+        kind(
+            $head,
+            |row| row.report.$part.map_or(0.0, |part| part.$field as f64),
+            |row| row.report.$part.map_or("-".into(), |part| $show(part.$field)),
+        )
+    };
+}
+
 /// A column of nanoseconds per call.
 macro_rules! time_of {
     ($head:literal, $best:ident, $($field:ident).+) => {
@@ -89,7 +102,7 @@ macro_rules! time_of {
 }
 
 /// All columns.
-pub(super) fn columns<P: Described>() -> [Column<P>; 28] {
+pub(super) fn columns<P: Described>() -> [Column<P>; 29] {
     [
         time_of!("ns/call", Lowest, ns_per_call.median),
         time_of!("ns instr", None, parts_ns_per_call.instructions),
@@ -113,26 +126,10 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 28] {
             best: Best::Highest,
             is_optional: false,
         },
-        kind(
-            "settled RSS",
-            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
-            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
-        ),
-        kind(
-            "settled huge",
-            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
-            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
-        ),
-        kind(
-            "bound RSS",
-            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.rss_bytes_max as f64),
-            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| bytes(most.rss_bytes_max)),
-        ),
-        kind(
-            "bound huge",
-            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.huge_pages_max as f64),
-            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| count(most.huge_pages_max)),
-        ),
+        khugepaged_of!("settled RSS", khugepaged_settled.rss_bytes, bytes),
+        khugepaged_of!("settled huge", khugepaged_settled.huge_pages, count),
+        khugepaged_of!("bound RSS", khugepaged_at_end.rss_bytes_max, bytes),
+        khugepaged_of!("bound huge", khugepaged_at_end.huge_pages_max, count),
         kind(
             "unasked",
             |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
@@ -164,6 +161,11 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 28] {
             is_optional: true,
         },
         count_of!(kind, "failed", requests_failed),
+        kind(
+            "outcome",
+            |row| f64::from(u8::from(row.report.memory_limit.is_some())),
+            |row| memory_limit::word(row.report.memory_limit.as_ref()).to_string(),
+        ),
     ]
 }
 
@@ -213,7 +215,7 @@ fn floor_ratio<P>(row: &Priced<P>) -> f64 {
 }
 
 /// Whether a row has the best figure of a column in which rows differ. Rows with failed requests are not compared: they
-/// did less work.
+/// did less work. Nor are rows that are killed at a memory limit.
 pub(super) fn is_best<P>(column: &Column<P>, row: &Priced<P>, rows: &[Priced<P>]) -> bool {
     // Negate where the lowest is best.
     let goodness = |row: &Priced<P>| match column.best {
@@ -221,7 +223,7 @@ pub(super) fn is_best<P>(column: &Column<P>, row: &Priced<P>, rows: &[Priced<P>]
         Best::Highest => (column.key)(row),
         Best::None => 0.0,
     };
-    let is_served = |row: &&Priced<P>| row.report.requests_failed == 0;
+    let is_served = |row: &&Priced<P>| Figures::of(&row.report).is_served();
     let own = goodness(row);
     is_served(&row)
         && rows.iter().filter(is_served).any(|other| own > goodness(other))

@@ -19,6 +19,7 @@ use hksim_text::table::Table;
 use hksim_text::units::{bytes, count};
 use serde::Serialize;
 
+use crate::memory_limit;
 use crate::simulation_head::{kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use columns::{Column, LEAST, is_best};
 
@@ -64,6 +65,7 @@ pub fn lines<P: Described>(sweep: &PricedSweep<P>, head: &Head, width: Option<us
         "in huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
             .into(),
     );
+    lines.extend(memory_limit::killed(sweep.rows.iter().map(|row| row.report.memory_limit.as_ref())));
     if sweep.rows.iter().any(|row| row.report.huge_bytes_unasked.is_some()) {
         lines.push("unasked: pages that this kernel gives, though --huge never asks for no huge pages".into());
     }

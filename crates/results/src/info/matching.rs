@@ -43,9 +43,10 @@ impl SiteRow {
     }
 }
 
-/// What a frame has in common with its counterpart in another build: the file without directories, and the function.
+/// What a frame has in common with its counterpart in another build: the library without directories, and the function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
+    /// Empty for the program itself, whose builds may have different names.
     file: String,
     name: Name,
 }
@@ -89,10 +90,16 @@ pub fn site_rows(readers: &mut [TraceReader; 2], by: By, notes: &mut Vec<String>
     Ok(groups.into_values().flat_map(|[first, second]| rows(first, second)).collect())
 }
 
-/// The files of a trace, without directories, with their build ids.
+/// What a module is called in every build: a library by its file, without directories; the program by nothing.
+fn common_name(path: &str) -> &str {
+    let file = file_name(path);
+    if file.contains(".so") { file } else { "" }
+}
+
+/// The files of a trace, by their common names, with their build ids.
 fn builds(sites: &Sites) -> BTreeSet<(String, String)> {
     let build =
-        |module: &hksim_trace::sites::Module| Some((file_name(&module.path).to_string(), module.build_id.clone()?));
+        |module: &hksim_trace::sites::Module| Some((common_name(&module.path).to_string(), module.build_id.clone()?));
     sites.modules.iter().filter_map(build).collect()
 }
 
@@ -101,7 +108,7 @@ fn stack(names: &mut NamedSites<'_>, site: SiteId, shared: &BTreeSet<(String, St
     let frames = names.frames(site);
     let function = |frame: &Frame| {
         let module = sites.module_of(frame);
-        let file = module.map_or("", |module| file_name(&module.path)).to_string();
+        let file = module.map_or("", |module| common_name(&module.path)).to_string();
         let build = module.and_then(|module| Some((file.clone(), module.build_id.clone()?)));
         let name = match &frame.function {
             Some(name) => Name::Known(name.to_string()),
@@ -156,9 +163,12 @@ fn paired(first: Stack, second: Stack) -> SiteRow {
 
 /// A stack without lines and offsets.
 fn functions(stack: &Stack) -> Vec<String> {
-    let text = |function: &Function| match &function.name {
-        Name::Known(name) => format!("{name}  {} (several lines)", function.file),
-        Name::Unnamed(_) => format!("{} (no name)", function.file),
+    let text = |function: &Function| {
+        let file = if function.file.is_empty() { "the program" } else { &function.file };
+        match &function.name {
+            Name::Known(name) => format!("{name}  {file} (several lines)"),
+            Name::Unnamed(_) => format!("{file} (no name)"),
+        }
     };
     stack.functions.iter().map(text).collect()
 }
@@ -186,6 +196,11 @@ mod tests {
         assert_eq!(figures(&[(9, 1), (100, 2)], &[(10, 10)]), [(3, 10)]);
         assert_eq!(figures(&[(9, 1), (9, 2)], &[]), [(3, 0)]);
         assert_eq!(figures(&[], &[(8, 3), (9, 1)]), [(0, 3), (0, 1)]);
+    }
+
+    #[test]
+    fn builds_of_a_program_may_have_different_names_and_libraries_may_not() {
+        assert_eq!(["/new/app", "/old/app-1.2", "/lib/libc.so.6"].map(common_name), ["", "", "libc.so.6"]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! One set-associative array with exact LRU replacement.
 
+use std::mem;
+
 use super::geometry::Array;
 
 /// Marks an empty slot. All slots after the last entry of a set are empty.
 const EMPTY: u64 = u64::MAX;
 
-/// Entries compared per step. A chunk without branches lets the compiler use vector instructions.
+/// Keys at the front of a list that are compared and moved one by one, because most accesses find theirs there; and keys
+/// compared per step after them: a chunk without branches lets the compiler use vector instructions.
 const CHUNK: usize = 8;
 
 /// Entries by set, each set ordered from most to least recently used.
@@ -25,26 +28,11 @@ impl LruArray {
         }
     }
 
-    /// Whether `key` is in the set that `number` selects. If so, it becomes the most recently used.
+    /// Looks `key` up in the set that `number` selects, where it becomes the most recently used. If it was not there, the
+    /// least recently used key of a full set is evicted. Returns whether it was there.
     #[inline]
-    pub fn hit(&mut self, number: u64, key: u64) -> bool {
-        let set = self.set(number);
-        match position(set, key) {
-            Some(at) => {
-                set.copy_within(..at, 1);
-                set[0] = key;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Inserts a key that is not in its set. Evicts the least recently used key of a full set.
-    #[inline]
-    pub fn fill(&mut self, number: u64, key: u64) {
-        let set = self.set(number);
-        set.copy_within(..set.len() - 1, 1);
-        set[0] = key;
+    pub fn access(&mut self, number: u64, key: u64) -> bool {
+        move_to_front(self.set(number), key).is_ok()
     }
 
     /// Removes every key for which `dies` returns true; the others keep their order.
@@ -68,13 +56,28 @@ impl LruArray {
     }
 }
 
+/// Moves a key to the front of a list. Returns the place that it had, from 0; or, if it was not in the list, the key that
+/// left the list at its end, which is `key` itself if the list is empty.
+#[inline]
+pub(super) fn move_to_front(list: &mut [u64], key: u64) -> Result<usize, u64> {
+    let (near, far) = list.split_at_mut(CHUNK.min(list.len()));
+    let mut moving = key;
+    for (place, slot) in near.iter_mut().enumerate() {
+        moving = mem::replace(slot, moving);
+        if moving == key {
+            return Ok(place);
+        }
+    }
+    let Some(&last) = far.last() else { return Err(moving) };
+    let place = position(far, key);
+    far.copy_within(..place.unwrap_or(far.len() - 1), 1);
+    far[0] = moving;
+    place.map(|place| CHUNK + place).ok_or(last)
+}
+
 /// The place of a key among others.
 #[inline]
 pub(super) fn position(set: &[u64], key: u64) -> Option<usize> {
-    // Most hits are on the most recently used entry.
-    if set.first() == Some(&key) {
-        return Some(0);
-    }
     for (at, chunk) in set.chunks(CHUNK).enumerate() {
         if chunk.iter().fold(false, |found, &entry| found | (entry == key)) {
             return chunk.iter().position(|&entry| entry == key).map(|place| at * CHUNK + place);

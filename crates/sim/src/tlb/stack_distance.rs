@@ -13,7 +13,7 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::PageSize;
-use super::array::position;
+use super::array::{move_to_front, position};
 use super::two_level::key;
 use crate::number_hasher::NumberHasher;
 
@@ -33,6 +33,8 @@ const TIMES_MIN: usize = 1 << 16;
 #[derive(Clone)]
 pub struct StackDistances {
     near: Vec<u64>,
+    /// Number of holes in the list.
+    near_holes: usize,
     last: HashMap<u64, u32, BuildHasherDefault<NumberHasher>>,
     holes: BTreeSet<u32>,
     times: Times,
@@ -45,6 +47,7 @@ impl Default for StackDistances {
     fn default() -> StackDistances {
         StackDistances {
             near: Vec::with_capacity(NEAR),
+            near_holes: 0,
             last: HashMap::default(),
             holes: BTreeSet::new(),
             times: Times::new(TIMES_MIN),
@@ -59,41 +62,20 @@ impl StackDistances {
     #[inline]
     pub fn access(&mut self, page: u64, size: PageSize) {
         let key = key(size.entry_of(page), size);
-        if self.near.first() == Some(&key) {
-            self.by_distance[1] += 1;
-            return;
+        if self.near_holes > 0 {
+            return self.access_over_holes(key);
         }
-        match position(&self.near, key) {
-            Some(place) => {
-                self.by_distance[place + 1] += 1;
-                // Entries above a hole move down into it, and the entry's own place becomes a hole.
-                let hole = position(&self.near[..place], HOLE);
-                self.near[place] = HOLE;
-                self.move_down(hole.unwrap_or(place), key);
-            }
-            None => self.access_far(key),
+        match move_to_front(&mut self.near, key) {
+            Ok(place) => self.by_distance[place + 1] += 1,
+            Err(left) => self.access_far(key, left),
         }
     }
 
-    /// Moves the places above a hole of the list down into it, and puts an entry on top.
-    fn move_down(&mut self, hole: usize, key: u64) {
-        self.near.copy_within(..hole, 1);
-        self.near[0] = key;
-    }
-
-    /// Looks up an entry that is not in the list.
+    /// Looks up an entry that was not in the list, which is on top of it now. `left` is what left the list for that: its
+    /// last entry if it was full; otherwise the one that belongs at its end.
     #[inline(never)]
-    fn access_far(&mut self, key: u64) {
-        let before = self.last.remove(&key);
-        let distance = before.map_or(0, |time| self.near.len() + self.times.from(time));
-        if distance >= self.by_distance.len() {
-            self.by_distance.resize(distance + 1, 0);
-        }
-        self.by_distance[distance] += 1;
-        if let Some(hole) = position(&self.near, HOLE) {
-            self.holes.extend(before);
-            return self.move_down(hole, key);
-        }
+    fn access_far(&mut self, key: u64, left: u64) {
+        let before = self.count_far(key);
         let newest_hole = self.holes.last().copied();
         match (before, newest_hole) {
             (Some(time), Some(hole)) if hole > time => {
@@ -104,22 +86,48 @@ impl StackDistances {
             (None, Some(hole)) => self.fill(hole),
             (None, None) => {}
         }
-        self.push(key);
+        if self.near.len() < NEAR {
+            return self.near.push(left);
+        }
+        if self.now as usize == self.times.len() {
+            self.renumber();
+        }
+        self.times.set(self.now);
+        self.last.insert(left, self.now);
+        self.now += 1;
     }
 
-    /// Puts an entry on top of the list, which has no holes. Its last place goes below, if it is full.
-    fn push(&mut self, key: u64) {
-        if self.near.len() == NEAR
-            && let Some(oldest) = self.near.pop()
-        {
-            if self.now as usize == self.times.len() {
-                self.renumber();
-            }
-            self.times.set(self.now);
-            self.last.insert(oldest, self.now);
-            self.now += 1;
+    /// Counts the distance of an entry below the list, which it leaves. Returns its time; `None` if no TLB holds it.
+    fn count_far(&mut self, key: u64) -> Option<u32> {
+        let before = self.last.remove(&key);
+        let distance = before.map_or(0, |time| self.near.len() + self.times.from(time));
+        if distance >= self.by_distance.len() {
+            self.by_distance.resize(distance + 1, 0);
         }
-        self.near.insert(0, key);
+        self.by_distance[distance] += 1;
+        before
+    }
+
+    /// Looks up an entry while the list has holes. Entries above the first hole move down into it, and the entry's own
+    /// place becomes a hole.
+    #[inline(never)]
+    fn access_over_holes(&mut self, key: u64) {
+        let place = position(&self.near, key);
+        let hole = position(&self.near[..place.unwrap_or(self.near.len())], HOLE);
+        match place {
+            Some(place) => {
+                self.by_distance[place + 1] += 1;
+                self.near[place] = HOLE;
+            }
+            None => {
+                let before = self.count_far(key);
+                self.holes.extend(before);
+            }
+        }
+        let to = hole.or(place).unwrap_or_default();
+        self.near_holes -= usize::from(place.is_none());
+        self.near.copy_within(..to, 1);
+        self.near[0] = key;
     }
 
     fn fill(&mut self, hole: u32) {
@@ -132,7 +140,10 @@ impl StackDistances {
         for size in [PageSize::Base, PageSize::Huge] {
             let entries = size.entry_of(pages.start)..size.entry_of(pages.end.max(pages.start + 1) - 1) + 1;
             let is_inside = |of: u64| of != HOLE && of == key(of >> 1, size) && entries.contains(&(of >> 1));
-            self.near.iter_mut().filter(|of| is_inside(**of)).for_each(|of| *of = HOLE);
+            for of in self.near.iter_mut().filter(|of| is_inside(**of)) {
+                *of = HOLE;
+                self.near_holes += 1;
+            }
             if entries.end - entries.start > self.last.len() as u64 {
                 let removed: Vec<u32> = self.last.extract_if(|&of, _| is_inside(of)).map(|(_, time)| time).collect();
                 self.holes.extend(removed);

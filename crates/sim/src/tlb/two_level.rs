@@ -107,16 +107,14 @@ impl TwoLevel {
             return Hit::L1;
         }
         self.last = Some(key);
-        if self.l1.array(size).hit(number, key) {
+        if self.l1.array(size).access(number, key) {
             self.counts.l1_hits += 1;
             return Hit::L1;
         }
-        self.l1.array(size).fill(number, key);
-        if self.l2.array(size).hit(number, key) {
+        if self.l2.array(size).access(number, key) {
             self.counts.l2_hits += 1;
             return Hit::L2;
         }
-        self.l2.array(size).fill(number, key);
         self.counts.misses += 1;
         Hit::Miss
     }

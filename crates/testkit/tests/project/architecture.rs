@@ -55,7 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "text", "trace"]),
     ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
-    ("attribution", &["engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
+    ("attribution", &["designs", "engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
     (
         "validate",
         &[

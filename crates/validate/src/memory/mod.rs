@@ -160,6 +160,12 @@ pub fn can_be_measured(setting: &Setting) -> Result<(), ValidateError> {
             "--khugepaged bound: a bound cannot be measured; use settled, which waits for scans at the exit",
         ));
     }
+    if setting.kernel.memory_limit_bytes.is_some() {
+        return Err(ValidateError::NotMeasurable(
+            "--memory-limit: validate runs the program without a limit; leave it out, or use `hksim sim` to predict the \
+             outcome and run the program in a control group",
+        ));
+    }
     if setting.kernel.rules.version != host::version()?.version {
         return Err(ValidateError::NotMeasurable(
             "--kernel: this machine runs another version; only its own rules can be measured here",

@@ -56,6 +56,9 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path, thp_mode: Option<&str>) -> 
     };
     let report = record(&options, &command)?;
     let said = fs::read(&output).map_err(|source| ValidateError::Folder { path: output, what: "read", source })?;
+    if said.is_empty() {
+        return Err(ObservedChild::died(report.exit_code, report.exit_signal).into());
+    }
     let moments = ObservedChild::moments(&said)?.unwrap_or_default();
     let since_start = |stop: &Moment| Some(Moment { time_ns: stop.time_ns.saturating_sub(report.start_ns?), ..*stop });
     Ok(RecordedReplay { stops: moments.stops.iter().filter_map(since_start).collect(), report })

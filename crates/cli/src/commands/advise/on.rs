@@ -28,9 +28,9 @@ use crate::replays::{self, Replayed};
 pub struct OnArgs {
     /// Choose among these allocators by replays: glibc,jemalloc,./my.so
     ///
-    /// Names are glibc, mimalloc, jemalloc, gperftools, tbbmalloc and native:POLICY; others are files. An allocator without
-    /// settings is tried with those that its version is known to have; one with settings, such as
-    /// jemalloc:dirty_decay_ms=0,1000, with these only; each under every mode of --thp.
+    /// Names are glibc, mimalloc, jemalloc, gperftools, tbbmalloc, rpmalloc, snmalloc and native:POLICY; others are
+    /// files. An allocator without settings is tried with those that its version is known to have; one with settings,
+    /// such as jemalloc:dirty_decay_ms=0,1000, with these only; each under every mode of --thp.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub on: Vec<String>,
     /// The allocator that the program has now: always a row, and the base of limits

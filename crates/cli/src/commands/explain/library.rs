@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use hksim_attribution::breakdown::CauseKey;
 use hksim_attribution::remedies::{Question, Trials};
-use hksim_attribution::{AttributionError, Explained, explain};
+use hksim_attribution::{AttributionError, Explained, explain, huge_pages};
 use hksim_explore::inputs::Trace;
 use hksim_replay::compare::Found;
 use hksim_replay::library::{c_library, library};
@@ -19,7 +19,8 @@ use hksim_trace::source::EventSource;
 
 use super::Args;
 use crate::allocators;
-use crate::flags::RunConfig;
+use crate::flags::table::Subject;
+use crate::flags::{HugeList, PolicyArgs, RunConfig};
 use crate::output::table::text;
 use crate::output::{screen, warn};
 use crate::runs::OnScreen;
@@ -29,6 +30,7 @@ use crate::runs::OnScreen;
 /// # Errors
 /// Bad input, or the replay cannot be recorded.
 pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig) -> Result<()> {
+    let huge = huge(&args.policy)?;
     let touch = config.touch_rule(trace.header.touch);
     let spec = |flag: &str, word: &str| -> Result<ReplaySpec> {
         let spec = ReplaySpec::ordered(path, target(flag, word)?, touch);
@@ -36,7 +38,7 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
     };
     let first = spec("on", on)?;
     let second = args.against.as_deref().map(|word| spec("against", word)).transpose()?;
-    let explained = match explain(&first, HugePages::AsTheyAre) {
+    let explained = match explain(&first, huge) {
         Err(AttributionError::Replay(ReplayError::Refused { message })) => {
             warn(&format!("skipped: {message}"));
             return Ok(());
@@ -46,10 +48,10 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
     let reader = TraceReader::open(path)?;
     let names = Names::of(reader.footer());
     let against = args.against.as_deref().zip(second).map(|(word, second)| -> Result<LibraryAgainst> {
-        Ok(LibraryAgainst::new(word, &explained, &explain(&second, HugePages::AsTheyAre)?, &names))
+        Ok(LibraryAgainst::new(word, &explained, &explain(&second, huge)?, &names))
     });
     let against = against.transpose()?;
-    let question = Question { trace, spec: &first, config, listener: &OnScreen };
+    let question = Question { trace, spec: &first, huge, config, listener: &OnScreen };
     let trials = trials(&question, &explained, args.causes)?;
     let (preload, known) = match &first.on {
         Target::Malloc { preload: Some(preload), .. } => (Some(preload.clone()), library(preload)),
@@ -65,8 +67,22 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
         version: known.map(|known| format!("{} {}", known.allocator, known.version)),
     };
     let result = LibraryExplanation::new(inputs, &explained, (args.causes, trials), &names, against);
+    if args.stacks.is_requested() {
+        args.stacks.write(&names.profile(&explained.breakdown.site))?;
+    }
     explained.functions.notes().iter().chain(&names.notes()).for_each(|line| warn(line));
     args.output.emit(&result, &result.rows(), || text(&library_explanation::lines(&result, screen::columns())))
+}
+
+/// The huge pages of the replays. Flags that configure neither these nor the program have no effect on a replay.
+fn huge(policy: &PolicyArgs) -> Result<HugePages> {
+    let flags = policy.lists(HugeList::All, &policy.base()?)?;
+    let other = flags.iter().find(|(flag, _)| flag.name != "thp" && flag.subject != Subject::Program);
+    if let Some(name) = policy.allocator_flag().or(other.map(|(flag, _)| flag.name)) {
+        bail!("--{name} is about hksim's own designs and the simulated kernel; leave it out with --on");
+    }
+    let mode = flags.iter().find(|(flag, _)| flag.name == "thp").and_then(|(_, words)| words.first());
+    mode.map_or(Ok(HugePages::AsTheyAre), |mode| huge_pages(mode).map_err(|why| anyhow!("--thp: {why}")))
 }
 
 /// The remedies for so many causes.

@@ -1,0 +1,242 @@
+//! The name of the region of each mapping.
+
+use hksim_linux_probe::smaps::Mapping;
+
+/// Size and alignment of the heaps of glibc's arenas (`HEAP_MAX_SIZE` on 64-bit machines).
+const ARENA_BYTES: u64 = 64 << 20;
+/// The longest gap without access that counts as the guard of a thread's stack.
+const GUARD_BYTES_MAX: u64 = 1 << 20;
+
+const ARENAS: &str = "glibc arenas";
+/// Unnamed memory of which nothing more is known.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// The name of the region of each mapping. Mappings are in ascending order.
+///
+/// `heap` (brk), `stack`, `named` ones and files follow from what the kernel says. `thread stacks`, `glibc arenas` and
+/// `program data (bss)` are recognised by their shape: a stack by the guard before it and by its advice against huge pages,
+/// an arena's heap by its alignment and by the reservation after it, bss by the file's data before it. What [`Runtime`]s have is recognised by their files and by addresses, which
+/// is no proof: the name then says "looks like".
+pub fn names(mappings: &[Mapping]) -> Vec<String> {
+    let runtimes = Runtime::of(mappings);
+    let mut names: Vec<String> = Vec::with_capacity(mappings.len());
+    for (index, mapping) in mappings.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| &mappings[before]);
+        let before = before.filter(|before| before.addresses.end == mapping.addresses.start);
+        let follows_arena = before.is_some() && names.last().is_some_and(|name| name == ARENAS);
+        let runtime = runtimes.iter().find(|runtime| is_unnamed(mapping) && runtime.holds(mapping));
+        let name = match (runtime, before) {
+            // Go's heap and the Java heap can have the shape of an arena.
+            (Some(runtime), _) if runtime.chooses_addresses() => runtime.words(),
+            _ if begins_arena(mapping, mappings.get(index + 1)) => ARENAS,
+            _ if follows_arena && is_unnamed(mapping) && !mapping.addresses.start.is_multiple_of(ARENA_BYTES) => ARENAS,
+            (_, Some(guard)) if is_stack(guard, mapping) => "thread stacks",
+            (_, Some(file)) if is_bss(file, mapping) => "program data (bss)",
+            (Some(runtime), _) => runtime.words(),
+            (None, _) => {
+                names.push(kernel_name(mapping));
+                continue;
+            }
+        };
+        names.push(name.to_string());
+    }
+    names
+}
+
+/// What places memory in a way of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runtime {
+    Java,
+    V8,
+    /// Its programs have no file by which they can be known.
+    Go,
+    Mimalloc,
+    /// Has no addresses of its own.
+    Jemalloc,
+}
+
+/// The Java heap is below this address if references are compressed: heaps of less than 32 GiB.
+const COMPRESSED_END: u64 = 32 << 30;
+/// Where Go's heap is up to Go 1.25, as far as it is recognised. Later ones choose a random place.
+const GO: std::ops::Range<u64> = 0xc0_0000_0000..0xe0_0000_0000;
+/// Addresses for which mimalloc asks.
+const MIMALLOC: std::ops::Range<u64> = 2 << 40..30 << 40;
+/// Size and alignment of V8's pages.
+const V8_PAGE_BYTES: u64 = 256 << 10;
+/// The kernel places mappings from here on, unless a program asks for an address.
+const PLACED_BY_KERNEL: u64 = 0x7e00_0000_0000;
+/// Smaller mappings may be those of the dynamic linker and of libraries.
+const JEMALLOC_BYTES_MIN: u64 = 512 << 10;
+
+impl Runtime {
+    /// The most particular first.
+    const ALL: [Self; 5] = [Self::Java, Self::V8, Self::Go, Self::Mimalloc, Self::Jemalloc];
+
+    /// Those whose files are mapped, and Go.
+    fn of(mappings: &[Mapping]) -> Vec<Self> {
+        let files = || mappings.iter().filter(|mapping| mapping.inode != 0);
+        let file_name = |mapping: &Mapping| mapping.name.rsplit('/').next().unwrap_or_default().to_string();
+        let is_there = |runtime: &Self| match runtime {
+            Self::Go => true,
+            _ => files().any(|mapping| runtime.files().iter().any(|file| file_name(mapping).starts_with(file))),
+        };
+        Self::ALL.into_iter().filter(is_there).collect()
+    }
+
+    /// How the names of its files begin.
+    const fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Java => &["libjvm.so"],
+            Self::V8 => &["node", "nodejs", "libnode.so", "chrome", "chromium", "electron"],
+            Self::Jemalloc => &["libjemalloc.so"],
+            Self::Mimalloc => &["libmimalloc.so"],
+            Self::Go => &[],
+        }
+    }
+
+    /// Whether its memory is at addresses that hardly anything else has.
+    const fn chooses_addresses(self) -> bool {
+        !matches!(self, Self::Jemalloc)
+    }
+
+    /// Whether it would place memory where an unnamed mapping is.
+    fn holds(self, mapping: &Mapping) -> bool {
+        let addresses = &mapping.addresses;
+        // What is reserved only may belong to anything.
+        !mapping.is_inaccessible()
+            && match self {
+                Self::Java => addresses.end <= COMPRESSED_END,
+                Self::V8 => addresses.start < PLACED_BY_KERNEL && addresses.start.is_multiple_of(V8_PAGE_BYTES),
+                Self::Jemalloc => mapping.is_writable() && mapping.bytes() >= JEMALLOC_BYTES_MIN,
+                Self::Mimalloc => MIMALLOC.contains(&addresses.start),
+                Self::Go => GO.contains(&addresses.start),
+            }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Java => "looks like the Java heap",
+            Self::V8 => "looks like V8's heap",
+            Self::Jemalloc => "looks like jemalloc",
+            Self::Mimalloc => "looks like mimalloc",
+            Self::Go => "looks like Go's heap",
+        }
+    }
+}
+
+fn is_unnamed(mapping: &Mapping) -> bool {
+    mapping.is_anonymous() && mapping.name.is_empty()
+}
+
+/// Whether a mapping is the used part of an arena's heap: aligned, and with the rest of its reservation after it.
+fn begins_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
+    let end = mapping.addresses.start.saturating_add(ARENA_BYTES);
+    // Others are something else: the Java heap is longer, and Go's heap is where the program wants it.
+    let fits = mapping.addresses.end <= end && mapping.addresses.start >= PLACED_BY_KERNEL;
+    let is_whole = mapping.addresses.end == end;
+    let is_reserved = |after: &Mapping| {
+        after.is_inaccessible()
+            && is_unnamed(after)
+            && after.addresses.start == mapping.addresses.end
+            && after.addresses.end >= end
+    };
+    mapping.addresses.start.is_multiple_of(ARENA_BYTES)
+        && is_unnamed(mapping)
+        && mapping.is_writable()
+        && fits
+        && (is_whole || after.is_some_and(is_reserved))
+}
+
+fn is_stack(guard: &Mapping, mapping: &Mapping) -> bool {
+    let is_guard = guard.is_inaccessible() && is_unnamed(guard) && guard.bytes() <= GUARD_BYTES_MAX;
+    is_guard && is_unnamed(mapping) && mapping.is_writable() && mapping.has(b"nh")
+}
+
+/// Whether a mapping is the zeroed data of a file, which the loader maps after its other data.
+fn is_bss(file: &Mapping, mapping: &Mapping) -> bool {
+    let is_data = file.inode != 0 && file.mode.ends_with('p');
+    is_data && is_unnamed(mapping) && mapping.is_writable() && !mapping.is_executable()
+}
+
+/// The name that follows from what the kernel says.
+fn kernel_name(mapping: &Mapping) -> String {
+    let is_shared = mapping.mode.ends_with('s');
+    let in_brackets = mapping.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    match (in_brackets, mapping.name.as_str()) {
+        _ if mapping.is_hugetlb() => "hugetlb".to_string(),
+        (Some(name), _) => match name.split_once(':') {
+            Some((kind @ ("anon" | "anon_shmem"), name)) => {
+                format!("{}named {name}", if kind == "anon" { "" } else { "shared, " })
+            }
+            _ => name.to_string(),
+        },
+        (None, "") if mapping.is_inaccessible() => "reserved".to_string(),
+        (None, "") if mapping.is_executable() => "anonymous code".to_string(),
+        (None, "") => ANONYMOUS.to_string(),
+        (None, path) if is_shared => format!("shared {path}"),
+        (None, path) => format!("file {path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hksim_linux_probe::smaps::parse;
+
+    #[test]
+    fn stacks_and_arenas_are_recognised_by_their_shape() {
+        let text = "555000000000-555000021000 rw-p 0 00:00 0 [heap]\n\
+                    7f1ff0000000-7f1ff0021000 rw-p 0 00:00 0 \n\
+                    7f1ff0021000-7f1ff4000000 ---p 0 00:00 0 \n\
+                    7f1ff4000000-7f1ff4021000 rw-p 0 00:00 0 \n\
+                    7f1ff4021000-7f1ff8000000 ---p 0 00:00 0 \n\
+                    7f1ff8800000-7f1ff8801000 ---p 0 00:00 0 \n\
+                    7f1ff8801000-7f1ff9001000 rw-p 0 00:00 0 \nVmFlags: rd wr nh\n\
+                    7f1ff9001000-7f1ff9101000 rw-p 0 00:00 0 \n\
+                    7f1ff9200000-7f1ff9300000 rw-p 0 00:00 0 [anon:Go: heap]\n\
+                    7f1ff9400000-7f1ff9500000 rw-s 0 00:01 7 /dev/shm/a\n\
+                    7f1ff9600000-7f1ff9700000 rw-p 0 fe:01 8 /lib/libc.so.6\n\
+                    7f1ff9700000-7f1ff9701000 rw-p 0 00:00 0 \n\
+                    7f1ff9800000-7f1ff9900000 rwxp 0 00:00 0 \n\
+                    7fff00000000-7fff00021000 rw-p 0 00:00 0 [stack]";
+        let arenas = ["glibc arenas"; 4];
+        let rest = [
+            "thread stacks",
+            "anonymous",
+            "named Go: heap",
+            "shared /dev/shm/a",
+            "file /lib/libc.so.6",
+            "program data (bss)",
+            "anonymous code",
+            "stack",
+        ];
+        let expected: Vec<&str> = ["heap"].into_iter().chain(arenas).chain(["reserved"]).chain(rest).collect();
+        assert_eq!(names(&parse(text)), expected);
+    }
+
+    /// The places are those of OpenJDK 17, Node.js 20, jemalloc 5.3, and Go 1.26 without its random heap base.
+    #[test]
+    fn runtimes_are_named_only_where_their_files_are_mapped() {
+        let memory = "e0000000-f7a00000 rw-p 0 00:00 0 \n\
+                      f7a00000-100000000 ---p 0 00:00 0 \n\
+                      c000000000-c000400000 rw-p 0 00:00 0 \n\
+                      c000400000-c004000000 ---p 0 00:00 0 \n\
+                      38bcc1f00000-38bcc2051000 rw-p 0 00:00 0 \n\
+                      38bcc3001000-38bcc3051000 rw-p 0 00:00 0 \n\
+                      7fafd7600000-7fafd7e00000 rw-p 0 00:00 0 \n\
+                      7fafd87ff000-7fafd8800000 rw-p 0 00:00 0 \n";
+        let with = |file: &str| names(&parse(&format!("{memory}7fafd9000000-7fafd9100000 r-xp 0 fe:01 8 {file}")));
+        let expected = |changed: &[(usize, &'static str)]| {
+            let mut names = ["anonymous"; 8];
+            (names[1], names[2], names[3]) = ("reserved", "looks like Go's heap", "reserved");
+            changed.iter().for_each(|&(at, name)| names[at] = name);
+            names
+        };
+        assert_eq!(with("/lib/libc.so.6")[..8], expected(&[]));
+        assert_eq!(with("/lib/jvm/libjvm.so")[..8], expected(&[(0, "looks like the Java heap")]));
+        let jemalloc = "looks like jemalloc";
+        assert_eq!(with("/lib/libjemalloc.so.2")[..8], expected(&[(0, jemalloc), (4, jemalloc), (6, jemalloc)]));
+        let v8 = "looks like V8's heap";
+        assert_eq!(with("/usr/bin/node")[..8], expected(&[(0, v8), (2, v8), (4, v8)]));
+    }
+}
