@@ -76,6 +76,17 @@ macro_rules! count_of {
     };
 }
 
+/// A column of what khugepaged can leave at the end, if that was asked for.
+macro_rules! khugepaged_of {
+    ($head:literal, $part:ident.$field:ident, $show:ident) => {
+        kind(
+            $head,
+            |row| row.report.$part.map_or(0.0, |part| part.$field as f64),
+            |row| row.report.$part.map_or("-".into(), |part| $show(part.$field)),
+        )
+    };
+}
+
 /// A column of nanoseconds per call.
 macro_rules! time_of {
     ($head:literal, $best:ident, $($field:ident).+) => {
@@ -115,26 +126,10 @@ pub(super) fn columns<P: Described>() -> [Column<P>; 29] {
             best: Best::Highest,
             is_optional: false,
         },
-        kind(
-            "settled RSS",
-            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
-            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
-        ),
-        kind(
-            "settled huge",
-            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
-            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
-        ),
-        kind(
-            "bound RSS",
-            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.rss_bytes_max as f64),
-            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| bytes(most.rss_bytes_max)),
-        ),
-        kind(
-            "bound huge",
-            |row| row.report.khugepaged_at_end.map_or(0.0, |most| most.huge_pages_max as f64),
-            |row| row.report.khugepaged_at_end.map_or("-".into(), |most| count(most.huge_pages_max)),
-        ),
+        khugepaged_of!("settled RSS", khugepaged_settled.rss_bytes, bytes),
+        khugepaged_of!("settled huge", khugepaged_settled.huge_pages, count),
+        khugepaged_of!("bound RSS", khugepaged_at_end.rss_bytes_max, bytes),
+        khugepaged_of!("bound huge", khugepaged_at_end.huge_pages_max, count),
         kind(
             "unasked",
             |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
