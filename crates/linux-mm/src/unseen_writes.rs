@@ -42,6 +42,8 @@ impl Kernel {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, PMD_PAGES, Protection, ThpConfig, ThpMode};
 
     const WRITE: Access = Access::Write(Content::NonZero);
@@ -72,9 +74,9 @@ mod tests {
         let mut kernel = kernel(ThpMode::Always);
         kernel.touch(0, WRITE).expect("a huge page");
         kernel.touch(PMD_PAGES, WRITE).expect("a huge page");
-        assert_eq!(kernel.writable_without_fault(&(5..700)), [5..700]);
+        assert_eq!(kernel.writable_without_fault(&(5..700)), [Range { start: 5, end: 700 }]);
         kernel.protect(PMD_PAGES..2 * PMD_PAGES, Protection::Read).unwrap();
-        assert_eq!(kernel.writable_without_fault(&(0..1024)), [0..PMD_PAGES]);
+        assert_eq!(kernel.writable_without_fault(&(0..1024)), [Range { start: 0, end: PMD_PAGES }]);
         let _child = kernel.fork();
         assert!(kernel.writable_without_fault(&(0..1024)).is_empty());
     }
