@@ -30,7 +30,7 @@ pub struct Demand {
 }
 
 /// Smallest request of which the pages count: allocators that map blocks one by one do so from some size above it.
-const LARGE_BYTES_MIN: u64 = 32 << 10;
+pub const LARGE_BYTES_MIN: u64 = 32 << 10;
 
 impl Demand {
     /// Adds an allocation of `size` bytes, which a block of `class_bytes` serves; `None` above the largest class.
