@@ -59,6 +59,10 @@ impl Wrappers {
         for pair in self.chains.keys().flat_map(|chain| chain.windows(2)) {
             callers.entry(&pair[0]).or_default().insert(&pair[1]);
         }
+        // Chains end before the entry that made the first call.
+        for outermost in self.chains.keys().filter_map(|chain| chain.last()) {
+            callers.entry(outermost).or_default().insert("");
+        }
         let callers = |name: &str| callers.get(name).map_or(0, BTreeSet::len);
         let named = self.chains.iter().map(|(chain, &id)| {
             let last = chain.len().saturating_sub(1);
@@ -99,6 +103,16 @@ mod tests {
         assert_eq!(of(1), ("chunk", Some("new_slab")));
         assert_eq!(of(2), ("os_unmap", Some("large_free")));
         assert_eq!(of(3), ("purge_slab", None));
+    }
+
+    #[test]
+    fn a_function_that_an_entry_also_calls_has_several_callers() {
+        let mut wrappers = Wrappers::default();
+        let large = wrappers.id(vec!["os_map".into(), "large_alloc".into()], || FunctionId(1));
+        let direct = wrappers.id(vec!["os_map".into()], || FunctionId(2));
+        let named = wrappers.named();
+        let of = |id| (named[&id].name.as_str(), named[&id].caller.as_deref());
+        assert_eq!((of(large), of(direct)), (("large_alloc", None), ("os_map", None)));
     }
 
     #[test]

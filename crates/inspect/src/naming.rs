@@ -70,20 +70,25 @@ const JEMALLOC_BYTES_MIN: u64 = 512 << 10;
 
 impl Runtime {
     /// The most particular first.
-    const ALL: [Self; 5] = [Self::Java, Self::V8, Self::Go, Self::Mimalloc, Self::Jemalloc];
+    const ALL: [Self; 5] = [Self::Java, Self::Go, Self::V8, Self::Mimalloc, Self::Jemalloc];
 
     /// Those whose files are mapped, and Go.
     fn of(mappings: &[Mapping]) -> Vec<Self> {
         let files = || mappings.iter().filter(|mapping| mapping.inode != 0);
-        let file_name = |mapping: &Mapping| mapping.name.rsplit('/').next().unwrap_or_default().to_string();
+        let file_name = |mapping: &Mapping| {
+            let name = mapping.name.rsplit('/').next().unwrap_or_default();
+            name.strip_suffix(" (deleted)").unwrap_or(name).to_string()
+        };
+        // A library has a version after its name; a program whose name begins with another's is another.
+        let is_named = |name: &str, file: &str| name == file || (file.ends_with(".so") && name.starts_with(file));
         let is_there = |runtime: &Self| match runtime {
             Self::Go => true,
-            _ => files().any(|mapping| runtime.files().iter().any(|file| file_name(mapping).starts_with(file))),
+            _ => files().any(|mapping| runtime.files().iter().any(|file| is_named(&file_name(mapping), file))),
         };
         Self::ALL.into_iter().filter(is_there).collect()
     }
 
-    /// How the names of its files begin.
+    /// The names of its programs, and of its libraries without their versions.
     const fn files(self) -> &'static [&'static str] {
         match self {
             Self::Java => &["libjvm.so"],
@@ -237,6 +242,7 @@ mod tests {
         let jemalloc = "looks like jemalloc";
         assert_eq!(with("/lib/libjemalloc.so.2")[..8], expected(&[(0, jemalloc), (4, jemalloc), (6, jemalloc)]));
         let v8 = "looks like V8's heap";
-        assert_eq!(with("/usr/bin/node")[..8], expected(&[(0, v8), (2, v8), (4, v8)]));
+        assert_eq!(with("/usr/bin/node (deleted)")[..8], expected(&[(0, v8), (4, v8)]));
+        assert_eq!(with("/usr/bin/node_exporter")[..8], expected(&[]), "written in Go");
     }
 }

@@ -67,4 +67,4 @@ pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
 pub use steps::MemoryAtStart;
 pub use timeline::Sample;
-pub use unseen_writes::{AtMost, UnseenWrites};
+pub use unseen_writes::{RangeEnd, UnseenWrites};

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use hksim_linux_mm::{Access, Advice, Content, Kernel, KnownPages, LimitOutcome, MemoryLimit, Outcome};
-use hksim_memory_trace::PAGE_BYTES;
+use hksim_memory_trace::{Beginning, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::family::{Family, FamilyError};
@@ -26,26 +26,31 @@ pub(crate) enum AfterFree {
 }
 
 /// What depends on writes that the recording does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnseenWrites {
-    /// Bytes in present pages that `MADV_FREE` marked, in all calls of all processes of the family.
+    /// Bytes in present pages that `MADV_FREE` marked, in all calls of all processes of the family, and those of which that
+    /// is unknown at the start of a recording.
     pub marked_bytes: u64,
-    /// With `--madv-free dontneed`: the figures if all of these pages were written again at once. The prediction's own ones
-    /// are those if none was.
+    /// With `--madv-free dontneed`: the smaller of the figures if none of these pages was written again, which are the
+    /// prediction's own ones, and if all were at once. Writes can also save pages: a range that is partly dropped stays
+    /// without a huge page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<AtMost>,
+    pub at_least: Option<RangeEnd>,
+    /// The larger ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<RangeEnd>,
     /// With a memory limit: the least limit that the program survives if none of these pages was written again; in a fork
     /// family also, if the kernel took them at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_limit_bytes_min: Option<u64>,
-    /// If the program is killed in any case: the last event in which that can be.
+    /// If a program without relatives is killed in any case: the last event in which that can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_max: Option<u64>,
 }
 
-/// Figures of a program that writes all pages again that `MADV_FREE` marked.
+/// Figures at one end of their ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AtMost {
+pub struct RangeEnd {
     /// Page-table installs.
     pub installs: u64,
     /// Faults charged to `ru_minflt`.
@@ -58,18 +63,34 @@ pub struct AtMost {
     pub rss_bytes_end: u64,
 }
 
-impl AtMost {
+impl RangeEnd {
     fn of(prediction: &Prediction) -> Self {
         let Prediction { installs, faults, traps, rss_bytes_peak, rss_bytes_end, .. } = *prediction;
         Self { installs: installs.total, faults, traps, rss_bytes_peak, rss_bytes_end }
     }
+
+    /// The figures of two predictions, of each the one that `pick` takes.
+    fn of_both(self, other: Self, pick: fn(u64, u64) -> u64) -> Self {
+        Self {
+            installs: pick(self.installs, other.installs),
+            faults: pick(self.faults, other.faults),
+            traps: pick(self.traps, other.traps),
+            rss_bytes_peak: pick(self.rss_bytes_peak, other.rss_bytes_peak),
+            rss_bytes_end: pick(self.rss_bytes_end, other.rss_bytes_end),
+        }
+    }
 }
 
 impl Prediction {
-    /// Its figures if the program wrote all pages again that `MADV_FREE` had marked; its own ones where that makes no
-    /// difference.
-    pub fn at_most(&self) -> AtMost {
-        self.unseen_writes.and_then(|unseen| unseen.at_most).unwrap_or_else(|| AtMost::of(self))
+    /// The low ends of its ranges, which depend on whether the program wrote pages again that `MADV_FREE` had marked; its own
+    /// figures where that makes no difference.
+    pub fn at_least(&self) -> RangeEnd {
+        self.unseen_writes.and_then(|unseen| unseen.at_least).unwrap_or_else(|| RangeEnd::of(self))
+    }
+
+    /// The high ends.
+    pub fn at_most(&self) -> RangeEnd {
+        self.unseen_writes.and_then(|unseen| unseen.at_most).unwrap_or_else(|| RangeEnd::of(self))
     }
 }
 
@@ -124,6 +145,32 @@ pub(crate) fn complete(path: &Path, settings: &[Setting], predictions: &mut [Pre
     for (prediction, least) in predictions.iter_mut().zip(least_limits(path, settings, AfterFree::NoWrite)?) {
         prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
     }
+    widen_marked(path, settings, predictions)?;
+    let at_start = |beginning| match beginning {
+        Beginning::Attached { lazy_unknown_bytes, .. } => lazy_unknown_bytes,
+        _ => 0,
+    };
+    let unknown_bytes = Family::open(path)?.recordings().map(|(_, header)| at_start(header.beginning)).sum();
+    if unknown_bytes > 0 {
+        predictions.iter_mut().for_each(|prediction| doubt(prediction, unknown_bytes));
+    }
+    Ok(())
+}
+
+/// Takes into account that so many of the bytes at the start may be given up, which the model takes for in use.
+fn doubt(prediction: &mut Prediction, unknown_bytes: u64) {
+    let Some(limit) = &mut prediction.memory_limit else { return };
+    let Some(least) = limit.least_limit_bytes else { return };
+    let unseen = prediction.unseen_writes.get_or_insert_default();
+    unseen.marked_bytes += unknown_bytes;
+    let low = unseen.least_limit_bytes_min.unwrap_or(least).saturating_sub(unknown_bytes);
+    unseen.least_limit_bytes_min = Some(low);
+    if limit.outcome == LimitOutcome::Killed && limit.limit_bytes >= low {
+        limit.outcome = LimitOutcome::Unknown;
+    }
+}
+
+fn widen_marked(path: &Path, settings: &[Setting], predictions: &mut [Prediction]) -> Result<(), FamilyError> {
     let marked = |index: &usize| predictions[*index].marked_pages > 0;
     let unsure: Vec<usize> = (0..predictions.len()).filter(marked).collect();
     if unsure.is_empty() {
@@ -140,7 +187,7 @@ pub(crate) fn complete(path: &Path, settings: &[Setting], predictions: &mut [Pre
         unsure.into_iter().zip(written.predictions).zip(least).zip(reclaimed)
     {
         written.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
-        widen(&mut predictions[index], reclaimed, &written);
+        widen(&mut predictions[index], reclaimed, &written, has_relatives);
     }
     Ok(())
 }
@@ -159,25 +206,28 @@ fn reclaimed_at_once(path: &Path, settings: &[Setting]) -> Result<Vec<Option<Mem
 }
 
 /// Makes a prediction without writes one for any writes, given the one with all of them; `reclaimed`: its limit, if memory can
-/// be reclaimed that the model does not reclaim.
-fn widen(none: &mut Prediction, reclaimed: Option<MemoryLimit>, all: &Prediction) {
-    let most = AtMost::of(all);
-    let at_most = (none.setting.madv_free == MadvFree::DontNeed && AtMost::of(none) != most).then_some(most);
+/// be reclaimed that the model does not reclaim. Events of different processes have no common order.
+fn widen(none: &mut Prediction, reclaimed: Option<MemoryLimit>, all: &Prediction, has_relatives: bool) {
+    let [one, other] = [&*none, all].map(RangeEnd::of);
+    let is_range = none.setting.madv_free == MadvFree::DontNeed && one != other;
+    let end = |pick: fn(u64, u64) -> u64| is_range.then(|| one.of_both(other, pick));
     let limits = reclaimed.or_else(|| none.memory_limit.clone()).zip(all.memory_limit.clone());
     let is_alike = |(none, all): &(MemoryLimit, MemoryLimit)| verdict(none) == verdict(all);
     let limits = limits.filter(|limits| !is_alike(limits));
-    if at_most.is_none() && limits.is_none() {
+    if !is_range && limits.is_none() {
         return;
     }
     let mut unseen = UnseenWrites {
         marked_bytes: none.marked_pages * PAGE_BYTES,
-        at_most,
+        at_least: end(u64::min),
+        at_most: end(u64::max),
         least_limit_bytes_min: None,
         event_max: None,
     };
     if let Some((without, with)) = limits {
         unseen.least_limit_bytes_min = without.least_limit_bytes.min(with.least_limit_bytes);
-        unseen.event_max = without.event.max(with.event).filter(|_| without.outcome == with.outcome);
+        let is_ordered = without.outcome == with.outcome && !has_relatives;
+        unseen.event_max = without.event.max(with.event).filter(|_| is_ordered);
         none.memory_limit = Some(merged(without, with));
     }
     none.unseen_writes = Some(unseen);
@@ -188,11 +238,11 @@ fn verdict(limit: &MemoryLimit) -> (LimitOutcome, Option<u64>, Option<u64>) {
     (limit.outcome, limit.event, limit.least_limit_bytes)
 }
 
-/// A limit for any writes: the first event that can be fatal, and the least limit that is survived in any case.
+/// A limit for any writes: the first moment that can be fatal, and the least limit that is survived in any case.
 fn merged(none: MemoryLimit, all: MemoryLimit) -> MemoryLimit {
     let outcome = if none.outcome == all.outcome { none.outcome } else { LimitOutcome::Unknown };
     let least_limit_bytes = none.least_limit_bytes.max(all.least_limit_bytes);
-    let event = |limit: &MemoryLimit| limit.event.unwrap_or(u64::MAX);
-    let first = if event(&all) <= event(&none) { all } else { none };
+    let moment = |limit: &MemoryLimit| (limit.event.is_none(), limit.moment_ns, limit.event);
+    let first = if moment(&all) <= moment(&none) { all } else { none };
     MemoryLimit { outcome, least_limit_bytes, ..first }
 }

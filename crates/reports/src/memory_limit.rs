@@ -61,7 +61,7 @@ pub fn killed<'a>(limits: impl Iterator<Item = Option<&'a MemoryLimit>>) -> Opti
 pub fn unseen(unseen: &UnseenWrites) -> String {
     format!(
         "ranges: MADV_FREE marked {} of present pages, and writing such a page again raises no fault, so the recording does \
-         not show it; the low ends are for no such page written again, the high ends for all of them at once",
+         not show it; the ends of a range are for no such page written again and for all of them at once",
         bytes(unseen.marked_bytes)
     )
 }
@@ -108,16 +108,19 @@ fn outcome(limit: &MemoryLimit, event_max: Option<u64>) -> String {
     let latest = latest.map_or(String::new(), |event| format!(" or later, at the latest at event {}", count(event)));
     let outcome = match limit.outcome {
         LimitOutcome::Unknown => {
-            "unknown: survives if no page freed by MADV_FREE was written again; if all were, killed"
+            "unknown: it depends on which pages freed by MADV_FREE were written again; in one case killed"
         }
         LimitOutcome::Survives | LimitOutcome::Killed => "killed",
     };
     let moment = limit.moment_ns.map_or(String::new(), |ns| format!(", {}", time(ns)));
     let by = limit.by.as_ref().map_or(String::new(), |by| format!(", by {by}"));
     let page = page.map_or(String::new(), |page| format!(" for the page at {:#x}", page * PAGE_BYTES));
+    let others = match limit.outcome {
+        LimitOutcome::Unknown => "for no such page written again",
+        LimitOutcome::Survives | LimitOutcome::Killed => "those with the limit lifted there",
+    };
     format!(
-        "memory limit {size}: {outcome}{event}{latest}{moment}{by}: {} would be charged{page}; other figures are those with the \
-         limit lifted there",
+        "memory limit {size}: {outcome}{event}{latest}{moment}{by}: {} would be charged{page}; other figures are {others}",
         bytes(needed)
     )
 }
@@ -127,7 +130,7 @@ fn least(from_bytes: u64, least_bytes: u64) -> String {
     match from_bytes == least_bytes {
         true => format!("limits from {} ({} pages) on are survived", bytes(least_bytes), pages(least_bytes)),
         false => format!(
-            "limits from {} ({} pages) on are survived in any case, and none below {} ({} pages)",
+            "limits from {} ({} pages) on are survived in any case; at best, from {} ({} pages) on",
             bytes(least_bytes),
             pages(least_bytes),
             bytes(from_bytes),

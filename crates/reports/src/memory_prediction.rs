@@ -110,11 +110,11 @@ fn installs(row: &MemoryRow) -> Table {
     for (name, installs) in kinds {
         table.push([name.to_string(), count(installs), percent(installs, prediction.installs.total)]);
     }
-    let most = prediction.at_most();
+    let (least, most) = (prediction.at_least(), prediction.at_most());
     let figures = [
-        ("total", prediction.installs.total, most.installs),
-        ("faults", prediction.faults, most.faults),
-        ("traps", prediction.traps, most.traps),
+        ("total", least.installs, most.installs),
+        ("faults", least.faults, most.faults),
+        ("traps", least.traps, most.traps),
     ];
     for (name, low, high) in figures {
         table.push([name.to_string(), range(low, high, count), String::new()]);
@@ -126,9 +126,9 @@ fn memory(row: &MemoryRow) -> Table {
     let prediction = &row.prediction;
     let mut table = Table::new(["anonymous memory", ""], &[0]);
     let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
-    let most = prediction.at_most();
-    push("peak RSS", range(prediction.rss_bytes_peak, most.rss_bytes_peak, bytes));
-    push("RSS at the end", range(prediction.rss_bytes_end, most.rss_bytes_end, bytes));
+    let (least, most) = (prediction.at_least(), prediction.at_most());
+    push("peak RSS", range(least.rss_bytes_peak, most.rss_bytes_peak, bytes));
+    push("RSS at the end", range(least.rss_bytes_end, most.rss_bytes_end, bytes));
     if prediction.lazy_free_bytes_end_max > 0 {
         push("of it LazyFree, at most", bytes(prediction.lazy_free_bytes_end_max));
     }
@@ -138,7 +138,9 @@ fn memory(row: &MemoryRow) -> Table {
     push("page tables, peak", bytes(prediction.page_table_bytes_peak));
     push("VMAs, peak", count(prediction.vmas_peak));
     if let Some(bound) = prediction.khugepaged_bound {
-        push("khugepaged, at most", units::of(bound.huge_pages_max, "huge page"));
+        // More than fit into an address space of 47 bits: it scans without rest.
+        let most = Some(bound.huge_pages_max).filter(|&ranges| ranges <= 1 << 26);
+        push("khugepaged, at most", most.map_or("as many as fit".to_string(), |most| units::of(most, "huge page")));
     }
     if let Some(most) = prediction.khugepaged_at_end {
         push("RSS at the end, khugepaged, at most", bytes(most.rss_bytes_max));

@@ -104,7 +104,8 @@ pub fn time<S: Subject>(subjects: &[&S], plan: &Plan, done: &mut dyn FnMut(u32))
         ended: Ended::Failed,
     };
     let mut rounds = Rounds { subjects, arrangement: plan.arrangement, random: Rng::with_seed(plan.seed), timings };
-    for round in 0..plan.warm_up_rounds {
+    let warm_up_rounds = if subjects.is_empty() { 0 } else { plan.warm_up_rounds };
+    for round in 0..warm_up_rounds {
         rounds.run();
         done(round + 1);
     }

@@ -104,20 +104,14 @@ impl<'a> Contestant<'a> {
                 return Err("no program can run on this policy, which only replays can follow".to_string());
             }
         };
+        // A program that is linked to another allocator has glibc's if glibc is loaded before it. So have the programs that
+        // this one starts.
+        let preload = preload.clone().or_else(library::c_library_file);
+        let preloaded = preload.iter().map(|library| (OsString::from(PRELOAD_VARIABLE), Some(preload_with(library))));
         let variables = variables.iter().map(|(name, value)| (name.into(), Some(value.into())));
-        let mut environment: Vec<Variable> = variables.collect();
-        let served = |environment: &[Variable]| {
-            let found = serving(words, environment)?;
-            found.ok_or("the dynamic linker does not say which library serves the program's malloc".to_string())
-        };
-        let by_linker = served(&environment)?;
-        // A program that is linked to another allocator has glibc's if glibc is loaded before it.
-        let c_library = || library::c_library_file().filter(|_| !is_c_library(&by_linker));
-        let preload = preload.clone().or_else(c_library);
-        let with = |library: &PathBuf| (OsString::from(PRELOAD_VARIABLE), Some(preload_with(library)));
-        environment.extend(preload.iter().map(with));
-        let found = if preload.is_some() { served(&environment)? } else { by_linker };
-        self.environment = environment;
+        self.environment = preloaded.chain(variables).collect();
+        let found = serving(words, &self.environment)?;
+        let found = found.ok_or("the dynamic linker does not say which library serves the program's malloc")?;
         match &preload {
             Some(library) if !is_same(library, &found) => {
                 Err(format!("{} is preloaded, but {} serves the program's malloc", library.display(), found.display()))

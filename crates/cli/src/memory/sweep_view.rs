@@ -97,13 +97,13 @@ pub fn rows_table(
     for (number, (row, named)) in pairs().enumerate() {
         let mark = if is_on_front(number) { "*" } else { "" }.to_string();
         let prediction = &row.prediction;
-        let most = prediction.at_most();
+        let (least, most) = (prediction.at_least(), prediction.at_most());
         let figures = [
-            range(prediction.traps, most.traps, count),
-            range(prediction.installs.total, most.installs, count),
+            range(least.traps, most.traps, count),
+            range(least.installs, most.installs, count),
             count(prediction.huge_pages_peak),
             coverage(row),
-            range(prediction.rss_bytes_peak, most.rss_bytes_peak, bytes),
+            range(least.rss_bytes_peak, most.rss_bytes_peak, bytes),
             count(prediction.pmd_splits),
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),

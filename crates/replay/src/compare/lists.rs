@@ -88,7 +88,7 @@ fn doubled(kind: &str, first: &str, last: &str) -> Result<Vec<String>, &'static 
         return Err("each value of a range is twice the one before, and the last is the end");
     }
     let shown = |number: &u64| match kind {
-        "mimalloc" | "mimalloc2" | "mimalloc3" if has_unit => format!("{}K", number >> 10),
+        "mimalloc" | "mimalloc2" | "mimalloc3" if has_unit && low >= 1 << 10 => format!("{}K", number >> 10),
         _ => number.to_string(),
     };
     Ok(numbers.iter().map(shown).collect())

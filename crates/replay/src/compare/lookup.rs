@@ -28,6 +28,9 @@ pub enum LookupError {
     /// A setting has several values, where one allocator is meant.
     #[error("`{0}` has several values, and so stands for several allocators; give one value")]
     Several(String),
+    /// The allocator would read another number.
+    #[error("`{0}`: no number that the allocator reads; give one such as 131072 or 128K")]
+    Value(String),
     /// The allocator does not read this setting.
     #[error(
         "`{key}` is no setting of {file}, which would ignore it (docs/reference/allocator-settings.md has those that were tried)"

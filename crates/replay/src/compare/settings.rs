@@ -28,10 +28,14 @@ impl Settings {
         let mut pairs = Vec::new();
         for setting in settings.split('+').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=') {
-                Some((_, value)) if has_several_values(value) => {
+                // A variable means what its library makes of it.
+                Some((_, value)) if self != Self::Variables("") && has_several_values(value) => {
                     return Err(LookupError::Several(setting.to_string()));
                 }
-                Some((key, value)) if !key.is_empty() => pairs.push((key, self.as_read(value))),
+                Some((key, value)) if !key.is_empty() && (self == Self::Variables("") || !value.contains('=')) => {
+                    let value = self.as_read(value).ok_or_else(|| LookupError::Value(setting.to_string()))?;
+                    pairs.push((key, value));
+                }
                 _ => return Err(LookupError::Setting(setting.to_string())),
             }
         }
@@ -59,12 +63,24 @@ impl Settings {
 
     /// A value in the form that the allocator reads. mimalloc reads units, in options that are sizes, and an environment
     /// variable means what its library makes of it; for others `128K` would be 128, or invalid.
-    fn as_read(self, value: &str) -> String {
-        let number = value.strip_suffix(['K', 'M', 'G', 'k', 'm', 'g']);
-        let is_size = number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|one| one.is_ascii_digit()));
+    /// `None` if it would read something else: glibc takes the digits before the first other letter.
+    fn as_read(self, value: &str) -> Option<String> {
+        if matches!(self, Self::Variables("" | "MIMALLOC_")) {
+            return Some(value.to_string());
+        }
+        let is_plain = value.strip_prefix('-').unwrap_or(value).bytes().all(|one| one.is_ascii_digit());
+        let hexadecimal = value.strip_prefix("0x").is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok());
+        if (is_plain && !value.is_empty()) || hexadecimal {
+            return Some(value.to_string());
+        }
+        let starts_as_size = value.starts_with(|one: char| one.is_ascii_digit());
         match parse_size(value) {
-            Ok(bytes) if is_size && !matches!(self, Self::Variables("" | "MIMALLOC_")) => bytes.to_string(),
-            _ => value.to_string(),
+            Ok(bytes) if starts_as_size => Some(bytes.to_string()),
+            _ => match self {
+                Self::Tunables => None,
+                Self::Variables(_) if starts_as_size && value.parse::<f64>().is_err() => None,
+                Self::Variables(_) | Self::MallocConf => Some(value.to_string()),
+            },
         }
     }
 
@@ -137,6 +153,7 @@ mod tests {
         assert_eq!(variables(Settings::Variables(""), "MY_OPTION=a=b"), one("MY_OPTION", "a=b"));
         assert_eq!(variables(Settings::Tunables, ""), []);
         assert!(Settings::Tunables.variables("hugetlb").is_err());
+        assert!(Settings::MallocConf.variables("narenas=dirty_decay_ms=0").is_err(), "a comma instead of +");
         // jemalloc's and glibc's numbers have no units; mimalloc's have.
         for (settings, text, expected) in [
             (Settings::Tunables, "mmap_threshold=128K", one("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")),
@@ -152,6 +169,18 @@ mod tests {
         ] {
             assert_eq!(variables(settings, text), expected);
         }
+        for wrong in ["mmap_threshold=abc", "arena_max=", "mmap_threshold=1.5M", "top_pad=99999999999G"] {
+            let error = Settings::Tunables.variables(wrong).expect_err(wrong);
+            assert!(error.to_string().contains("no number"), "{error}");
+        }
+        for (size, bytes) in [("2M", "2097152"), ("64KiB", "65536"), ("0x1000", "0x1000"), ("-1", "-1")] {
+            let (setting, expected) = (format!("top_pad={size}"), format!("glibc.malloc.top_pad={bytes}"));
+            assert_eq!(
+                Settings::Tunables.variables(&setting).expect("valid settings"),
+                one("GLIBC_TUNABLES", &expected)
+            );
+        }
+        assert_eq!(variables(Settings::Variables(""), "MY_CLASSES=16,32"), one("MY_CLASSES", "16,32"));
         for several in ["arena_max=1,2", "mmap_threshold=128K..64M"] {
             let error = Settings::Tunables.variables(several).expect_err(several);
             assert!(error.to_string().contains(several), "{error}");

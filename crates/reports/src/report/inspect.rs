@@ -7,6 +7,7 @@ use super::html::{paragraph, table};
 use crate::error::{Context, Result};
 use crate::inspection::{HELPS, changes, facts, memory, remedies};
 use hksim_results::inspect::InspectResult;
+use hksim_text::plain::plain;
 use hksim_text::table::Table;
 
 /// What the process is, its memory, why it is not huge, and what would help; with two looks also what changed.
@@ -16,9 +17,8 @@ use hksim_text::table::Table;
 pub fn body(result: &Value) -> Result<String> {
     let result = InspectResult::deserialize(result).context("not a result of `inspect`")?;
     let inspection = &result.inspection;
-    let mut facts = facts(inspection).into_iter().map(|(name, value)| [name.to_string(), value]);
-    let mut about = Table::new(facts.next().unwrap_or_default(), &[0, 1]);
-    facts.for_each(|fact| about.push(fact));
+    let mut about = Table::new(["what", "is"], &[0, 1]);
+    facts(inspection).into_iter().for_each(|(name, value)| about.push([name, plain(&value).as_ref()]));
     let memory = memory(inspection);
     let memory = memory
         .iter()

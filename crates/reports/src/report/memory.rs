@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::{Context, Result};
 use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{
-    AtMost, FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RegionPrediction, UnseenWrites,
+    FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RangeEnd, RegionPrediction, UnseenWrites,
     huge_bytes_peak_max, hugetlb_shortage,
 };
 use serde::Deserialize;
@@ -70,13 +70,16 @@ pub fn sim(result: &Value) -> Result<String> {
     let prediction: Prediction = Deserialize::deserialize(result).context("not a result of a memory recording")?;
     let Prediction { installs, traps, rss_bytes_peak, traps_outside, .. } = &prediction;
     let huge_bytes = huge_bytes_peak_max(prediction.huge_pages_peak, prediction.hugetlb_bytes_peak, *rss_bytes_peak);
-    let most = prediction.unseen_writes.and_then(|unseen| unseen.at_most);
-    let most = |of: fn(AtMost) -> u64, low: u64| most.map_or(low, of);
+    let ends = prediction.unseen_writes.and_then(|unseen| unseen.at_least.zip(unseen.at_most));
+    let figure = |of: fn(RangeEnd) -> u64, own: u64, text| {
+        let (least, most) = ends.map_or((own, own), |(least, most)| (of(least), of(most)));
+        range(least, most, text)
+    };
     let words = format!(
         "{} page-table installs and {} #PF exceptions in anonymous memory; peak RSS {}, at most {} of it in huge pages.",
-        range(installs.total, most(|most| most.installs, installs.total), count),
-        range(*traps, most(|most| most.traps, *traps), count),
-        range(*rss_bytes_peak, most(|most| most.rss_bytes_peak, *rss_bytes_peak), bytes),
+        figure(|end| end.installs, installs.total, count),
+        figure(|end| end.traps, *traps, count),
+        figure(|end| end.rss_bytes_peak, *rss_bytes_peak, bytes),
         percent(huge_bytes, *rss_bytes_peak)
     );
     let shortage = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
@@ -129,7 +132,7 @@ fn settings(panel: &Panel) -> Table {
     let mut table = Table::new(names, &[0, if has_settled { 5 } else { 3 }]);
     for series in &panel.series {
         let front = match (series.is_killed, series.is_front) {
-            (true, _) => "killed at the memory limit",
+            (true, _) => "not compared: killed, or perhaps killed, at the memory limit",
             (false, true) => "Pareto front",
             (false, false) => "",
         };
