@@ -154,11 +154,11 @@ fn a_library_that_spins_is_left_for_one_that_does_not() {
 #[test]
 fn equal_libraries_are_a_tie_and_what_is_missing_has_a_reason() {
     let Some(bench) = prepared() else { return };
-    let found = advice(&bench, "--present ./pool.so --on ./copy.so,./none.so,snmalloc --tie 50% --runs 7");
+    let found = advice(&bench, "--present ./pool.so --on ./copy.so,./none.so,nomalloc,snmalloc --tie 50% --runs 7");
     assert_eq!((&found["verdict"], number(&found, "choice")), (&"nothing-to-change".into(), 0), "{:?}", found["text"]);
     assert!(found["text"][0].as_str().is_some_and(|text| text.starts_with("Nothing is worth changing")));
     assert_eq!(found["tied"], serde_json::json!([1]));
-    for (row, reason) in [(2, "none.so"), (3, "unknown")] {
+    for (row, reason) in [(2, "none.so"), (3, "unknown"), (4, "no libsnmallocshim.so")] {
         let row = &found["rows"][row];
         assert_eq!(row["outcome"], "skipped");
         assert!(row["reason"].as_str().is_some_and(|why| why.contains(reason)), "{row}");

@@ -106,7 +106,7 @@ fn csv_columns_do_not_depend_on_the_sweep() {
         assert_eq!(columns(&bench.ok(&format!("sweep {line} --format csv"))), first, "{line}");
     }
     let count = |start: &str| first.split(',').filter(|name| name.starts_with(start)).count();
-    assert_eq!((count("kernel_"), count("pareto")), (10 + count("kernel_work_"), 3), "{first}");
+    assert_eq!((count("kernel_"), count("pareto")), (12 + count("kernel_work_"), 3), "{first}");
 
     let line = "sweep rm.hkt server.hkt --superslab 256K,1M --huge";
     let (csv, json) = (bench.ok(&format!("{line} --format csv")), bench.json(line));
