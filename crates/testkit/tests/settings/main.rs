@@ -16,7 +16,7 @@ use load::Player;
 use observable::Observable;
 
 /// How often a setting is played before its effect counts as missing: times depend on other load of the machine.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 8;
 
 /// The bytes to play for the word `LIMIT`.
 const LIMIT: &str = "1048576";
