@@ -6,9 +6,15 @@ use std::time::Duration;
 
 use hksim_inspect::{InspectError, Thread, TwoLooks, inspect, inspect_twice};
 
+/// Lets a program that was started get through its exec and its loader, which a look takes for the end of the program.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
 #[test]
 fn the_first_look_is_kept_if_the_process_ends() {
     let mut child = Command::new("sleep").arg("1").spawn().expect("it starts");
+    settle();
     // Nothing waits for it meanwhile, so that it stays as a zombie.
     let TwoLooks { first, second } = inspect_twice(child.id(), Duration::from_millis(1500)).expect("a first look");
     assert_eq!((first.pid, first.program.as_str()), (child.id(), "sleep"));
@@ -20,6 +26,7 @@ fn the_first_look_is_kept_if_the_process_ends() {
 #[test]
 fn another_program_of_the_same_process_is_not_compared() {
     let mut child = Command::new("sh").args(["-c", "sleep 1; exec sleep 60"]).spawn().expect("it starts");
+    settle();
     let looks = inspect_twice(child.id(), Duration::from_millis(1500)).expect("a first look");
     child.kill().and_then(|()| child.wait()).expect("its status");
     assert!(matches!(looks.second, Err(InspectError::Vanished { .. })), "{:?}", looks.second);
