@@ -250,7 +250,7 @@ fn measured_results_are_reported_drawn_and_bundled() {
     let Some(bench) = prepared() else { return };
     bench.ok("compare rm.hkt --allocators glibc,./pool.so --runs 7 --format json -o compare.json");
     bench.ok("trial --allocators ./pool.so --runs 7 --format json -o trial.json -- ./program");
-    bench.ok("advise rm.hkt --present ./pool.so --on ./copy.so --runs 3 --format json -o advice.json");
+    bench.ok("advise rm.hkt --present ./pool.so --on ./copy.so --tie 50% --runs 3 --format json -o advice.json");
     let comparison = json_of(&bench.path("compare.json"));
     let version = comparison["rows"][0]["version"].as_str().expect("a version");
     assert!(
