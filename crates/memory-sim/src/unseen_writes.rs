@@ -146,6 +146,9 @@ pub(crate) fn complete(path: &Path, settings: &[Setting], predictions: &mut [Pre
         prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
     }
     widen_marked(path, settings, predictions)?;
+    if predictions.iter().all(|prediction| prediction.memory_limit.is_none()) {
+        return Ok(());
+    }
     let at_start = |beginning| match beginning {
         Beginning::Attached { lazy_unknown_bytes, .. } => lazy_unknown_bytes,
         _ => 0,

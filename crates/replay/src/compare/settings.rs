@@ -87,19 +87,20 @@ impl Settings {
     /// The first of these settings that the file which reads them does not contain, where it would have to: an allocator
     /// ignores an unknown setting without a word.
     pub(super) fn unknown_to(self, file: &Path, settings: &str) -> Option<String> {
-        let bytes = std::fs::read(file).ok()?;
-        let is_missing = |key: &&str| {
-            let name = match self {
-                Self::Tunables => format!("glibc.malloc.{key}\0"),
-                Self::Variables("MIMALLOC_") => format!("{}\0", key.to_ascii_lowercase()),
-                Self::Variables("TCMALLOC_") => format!("TCMALLOC_{}\0", key.to_ascii_uppercase()),
-                // jemalloc itself reports it; what a library of the user's reads is not known.
-                Self::MallocConf | Self::Variables(_) => return false,
-            };
-            !bytes.windows(name.len()).any(|window| window == name.as_bytes())
+        let name = |key: &str| match self {
+            Self::Tunables => Some(format!("glibc.malloc.{key}\0")),
+            Self::Variables("MIMALLOC_") => Some(format!("{}\0", key.to_ascii_lowercase())),
+            Self::Variables("TCMALLOC_") => Some(format!("TCMALLOC_{}\0", key.to_ascii_uppercase())),
+            // jemalloc itself reports it; what a library of the user's reads is not known.
+            Self::MallocConf | Self::Variables(_) => None,
         };
-        let mut keys = settings.split('+').filter_map(|setting| setting.split_once('=')).map(|(key, _)| key);
-        keys.find(is_missing).map(String::from)
+        let keys = settings.split('+').filter_map(|setting| setting.split_once('=')).map(|(key, _)| key);
+        let mut names = keys.filter_map(|key| Some((key, name(key)?))).peekable();
+        // Most lookups have nothing to look for.
+        names.peek()?;
+        let bytes = std::fs::read(file).ok()?;
+        let is_missing = |name: &str| !bytes.windows(name.len()).any(|window| window == name.as_bytes());
+        names.find(|(_, name)| is_missing(name)).map(|(key, _)| key.to_string())
     }
 
     /// The settings that variables, separated by blanks, make: `MALLOC_CONF=thp:always` is `thp=always`. `None` if the

@@ -42,7 +42,7 @@ impl Row {
         path.rsplit('/').next().unwrap_or(path)
     }
 
-    /// The values of the settings, in the order of [`FLAGS`], as flags write them.
+    /// The values of the settings, in the order of [`flags`], as flags write them.
     fn words(&self) -> Result<Vec<String>> {
         let config = of_kernel(&self.kernel).context("`kernel` is damaged")?;
         let of_kernel = KERNEL_FLAGS.map(|flag| config.word(flag));
@@ -63,21 +63,10 @@ const KERNEL_FLAGS: [&str; 9] = [
     "pages-to-scan",
     "scan-sleep-millisecs",
 ];
-const FLAGS: [&str; 13] = [
-    "allocator",
-    "kernel",
-    "thp",
-    "mthp",
-    "zero-page",
-    "khugepaged",
-    "max-ptes-none",
-    "memory-limit",
-    "pages-to-scan",
-    "scan-sleep-millisecs",
-    "advise",
-    "thp-prctl",
-    "madv-free",
-];
+/// The settings that can differ: the allocator of a replay, the kernel's, and edits of the recording.
+fn flags() -> Vec<&'static str> {
+    ["allocator"].into_iter().chain(KERNEL_FLAGS).chain(["advise", "thp-prctl", "madv-free"]).collect()
+}
 
 /// The panels of a `sweep` or `sim` result of memory recordings.
 ///
@@ -124,7 +113,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
         }
     });
     let designs: Vec<Series> = designs.collect();
-    let series = grouped(designs, &Names::of_words(&FLAGS, words));
+    let series = grouped(designs, &Names::of_words(&flags(), words));
     let losses = |row: &Row| losses(row.recording.lost_events).map(|words| format!(" ({words})")).unwrap_or_default();
     let title = rows.first().map(|row| row.title().to_string() + &losses(row)).unwrap_or_default();
     Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time, cost: Cost::Installs })
