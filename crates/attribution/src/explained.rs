@@ -14,6 +14,7 @@ use crate::error::AttributionError;
 use crate::events::Events;
 use crate::functions::Functions;
 use crate::mappings::Mappings;
+use crate::modes::huge_pages;
 
 /// An explained replay.
 pub struct Explained {
@@ -73,6 +74,21 @@ pub fn explain(spec: &ReplaySpec, huge: HugePages) -> Result<Explained, Attribut
     let Attributor { mut breakdown, functions, mappings, faults_of_replay, .. } = attributor;
     breakdown.add_startup(totals.startup);
     Ok(Explained { totals, breakdown, functions, mappings, faults_of_replay, interval_ends_ns })
+}
+
+/// Explains a replay under each of these THP modes; `None` is the machine's. Where there is no explanation, says why.
+pub fn explain_under<'a>(
+    spec: &ReplaySpec,
+    modes: impl IntoIterator<Item = Option<&'a str>>,
+) -> Vec<Result<Explained, String>> {
+    let under = |mode: Option<&str>| -> Result<Explained, String> {
+        let Target::Malloc { .. } = spec.on else {
+            return Err("hksim's own allocator is explained by simulation: `hksim explain TRACE`".to_string());
+        };
+        let huge = mode.map_or(Ok(HugePages::AsTheyAre), huge_pages)?;
+        explain(spec, huge).map_err(|why| why.to_string())
+    };
+    modes.into_iter().map(under).collect()
 }
 
 /// The file of the allocator; `None` for the C library.

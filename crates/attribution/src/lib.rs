@@ -37,5 +37,5 @@ pub mod sentences;
 mod wrappers;
 
 pub use error::AttributionError;
-pub use explained::{Explained, explain};
+pub use explained::{Explained, explain, explain_under};
 pub use modes::huge_pages;

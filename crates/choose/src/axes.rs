@@ -22,7 +22,12 @@ pub fn families(words: &[String]) -> Result<Vec<Family>, ChooseError> {
             None => Family { word: kind.to_string(), axes: axes(kind) },
         }
     };
-    Ok(expanded(words)?.into_iter().map(family).collect())
+    let families: Vec<Family> = expanded(words)?.into_iter().map(family).collect();
+    let is_repeated = |at: usize| families[..at].iter().any(|earlier| earlier.word == families[at].word);
+    match (0..families.len()).find(|&at| is_repeated(at)) {
+        Some(at) => Err(ChooseError::Repeated(families[at].word.clone())),
+        None => Ok(families),
+    }
 }
 
 /// The settings of a known allocator, or of a library by its path that is one, grouped: two that set the same variable
@@ -65,6 +70,13 @@ mod tests {
             axes,
             [vec!["hugetlb=1"], vec!["trim_threshold=1", "mmap_threshold=2+trim_threshold=2"], vec!["tcache_count=64"]]
         );
+    }
+
+    #[test]
+    fn an_allocator_named_twice_is_refused() {
+        let named = |words: &[&str]| families(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(named(&["glibc", "tcmalloc", "gperftools"]), Err(ChooseError::Repeated("gperftools".into())));
+        assert_eq!(named(&["glibc", "glibc:arena_max=1", "./a.so"]).map(|families| families.len()), Ok(3));
     }
 
     #[test]

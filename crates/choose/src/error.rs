@@ -21,6 +21,9 @@ pub enum ChooseError {
         /// Why.
         why: String,
     },
+    /// An allocator is named twice, which would be one row.
+    #[error("{0}: named twice; leave one out")]
+    Repeated(String),
     /// A range of settings has no values.
     #[error(transparent)]
     Range(#[from] RangeError),

@@ -88,6 +88,13 @@ pub enum ReplayError {
     },
 }
 
+impl ReplayError {
+    /// Whether the library crashed. Anything else is bad input, or this machine's.
+    pub fn is_crash(&self) -> bool {
+        matches!(self, ReplayError::Signal { .. } | ReplayError::NoResult { .. })
+    }
+}
+
 /// Why a child has no result. The child sends it to the parent as a message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChildError {

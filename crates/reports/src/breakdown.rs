@@ -6,7 +6,7 @@ use hksim_text::table::Table;
 use hksim_text::units::{count, percent};
 
 /// Number of rows of each breakdown; JSON and CSV have all.
-const ROWS_MAX: usize = 8;
+pub(crate) const ROWS_MAX: usize = 8;
 /// Characters of a name.
 const NAME_MAX: usize = 60;
 
@@ -45,7 +45,7 @@ pub fn table(key: &str, parts: &[Part], total: u64) -> Table {
 }
 
 /// A name without control characters and, in the middle, without what is too long.
-fn shortened(name: &str) -> String {
+pub(crate) fn shortened(name: &str) -> String {
     let name = plain(name);
     let characters: Vec<char> = name.chars().collect();
     let Some(rest) = characters.len().checked_sub(NAME_MAX).filter(|&rest| rest > 0) else { return name.into_owned() };

@@ -75,8 +75,11 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
 
 /// Which row is best in time and in memory.
 pub fn verdict(report: &ComparisonReport) -> Vec<String> {
-    let contenders = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
-        name: row.allocator.clone(),
+    // The rows of the table.
+    let measured = || report.rows.iter().filter(|row| row.outcome == Outcome::Measured);
+    let names = verdict::distinct(measured().map(|row| row.allocator.clone()));
+    let contenders = names.into_iter().zip(measured()).map(|(name, row)| Contender {
+        name,
         ratio_to_first: row.times.ratio_to_first,
         amounts: vec![
             Amount::bytes("least peak RSS", row.figures.rss_bytes_peak.map(|spread| spread.median)),

@@ -8,7 +8,8 @@
 //!   [`inspection`], [`comparison`], [`trial`], [`choice`], [`library_explanation`], [`faults`], [`time_validation`]: the
 //!   text of `hksim sim`, `sweep`, `advise`, `info`, `inspect`, `compare`, `trial`, `advise --on`, `explain --on`, `import --faults`
 //!   and `validate --time`; [`tables`], [`breakdown`], [`explained_time`]: tables that the command prints and a report
-//!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
+//!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed. [`site_installs`]: call sites
+//!   beside each other.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -51,6 +52,7 @@ pub mod replay;
 pub mod report;
 pub mod simulation;
 pub mod simulation_head;
+pub mod site_installs;
 pub mod sweep;
 pub mod tables;
 pub mod time_validation;

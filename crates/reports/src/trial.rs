@@ -77,8 +77,10 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
 pub fn verdict(report: &TrialReport) -> Vec<String> {
     let named =
         |row: &Row| [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
-    let contenders = report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
-        name: named(row),
+    let measured = || report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured);
+    let names = verdict::distinct(measured().map(named));
+    let contenders = names.into_iter().zip(measured()).map(|(name, row)| Contender {
+        name,
         ratio_to_first: row.ratio_to_first,
         amounts: vec![Amount::bytes("least peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
     });

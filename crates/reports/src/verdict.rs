@@ -35,7 +35,8 @@ impl Amount {
 /// The best of some predicted rows, which have these names. Rows that no process could live with are left out.
 pub fn of_predictions(rows: &[(String, &MemoryRow)]) -> Vec<String> {
     let survives = |row: &MemoryRow| row.prediction.memory_limit.as_ref().is_none_or(|limit| limit.survives());
-    let contender = |(name, row): &(String, &MemoryRow)| {
+    let names = distinct(rows.iter().map(|(name, _)| name.clone()));
+    let contender = |(name, (_, row)): (&String, &(String, &MemoryRow))| {
         let price = row.system_time.as_ref().and_then(|time| time.price);
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         let range = price.map(|price| [price.low_s, price.median_s, price.high_s].map(ns));
@@ -47,8 +48,20 @@ pub fn of_predictions(rows: &[(String, &MemoryRow)]) -> Vec<String> {
         let amounts = [traps, time].into_iter().chain(memory).collect();
         Contender { name: name.clone(), ratio_to_first: None, amounts }
     };
-    let whole = rows.iter().filter(|(_, row)| row.prediction.hugetlb_maps_failed == 0 && survives(row));
+    let is_whole = |row: &MemoryRow| row.prediction.hugetlb_maps_failed == 0 && survives(row);
+    let whole = names.iter().zip(rows).filter(|(_, (_, row))| is_whole(row));
     lines(&whole.map(contender).collect::<Vec<_>>(), None)
+}
+
+/// The names of a table's rows, in their order. Equal names get the numbers of their rows, from 1.
+pub(crate) fn distinct(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let names: Vec<String> = names.into_iter().collect();
+    let is_repeated = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    let numbered = |(row, name): (usize, &String)| match is_repeated(name) {
+        true => format!("{name} (row {})", row + 1),
+        false => name.clone(),
+    };
+    names.iter().enumerate().map(numbered).collect()
 }
 
 /// The best in time and in each amount of memory. `same_again` is the ratio of the first one to itself. Without
@@ -111,6 +124,12 @@ mod tests {
         let all =
             [timed("a", [900, 1_000, 1_200]), timed("b", [1_100, 1_500, 2_000]), timed("c", [1_300, 1_400, 1_500])];
         assert_eq!(lines(&all, None), ["least system time: a (1.0 us), a tie with b."]);
+    }
+
+    #[test]
+    fn rows_of_one_name_are_told_apart_by_their_numbers() {
+        let names = ["glibc", "a", "glibc", "glibc thp=never"].map(str::to_string);
+        assert_eq!(distinct(names), ["glibc (row 1)", "a", "glibc (row 3)", "glibc thp=never"]);
     }
 
     #[test]

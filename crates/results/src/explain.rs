@@ -107,7 +107,7 @@ impl By {
             reason: parts(reason, |reason| reason.word().to_string()),
             class: parts(page_use, |&page_use| class_name(page_use)),
             superslab: parts(superslab, |superslab| superslab.map_or("tables".into(), |number| number.to_string())),
-            site: parts(site, |&site| of_trace(site, |site| names.site(site))),
+            site: names.sites(site),
             thread: parts(thread, |&thread| of_trace(thread, |thread| thread.to_string())),
             phase: parts(phase, |&phase| of_trace(phase, |mark| names.phase(mark))),
             time: times(time, interval_ends_ns),
@@ -176,6 +176,11 @@ impl<'a> Names<'a> {
         let Some(caller) = sites.caller(SiteId(site)) else { return NO_SITE.into() };
         let line = caller.frame.source.as_deref().map(|source| format!("  {}", file_name(source)));
         short_text(&self.footer.sites, caller.frame) + &line.unwrap_or_default()
+    }
+
+    /// Installs by call site.
+    pub(crate) fn sites(&self, installs: &BTreeMap<Origin<u32>, u64>) -> Vec<Part> {
+        parts(installs, |&site| of_trace(site, |site| self.site(site)))
     }
 
     /// Installs by who asked for the memory.

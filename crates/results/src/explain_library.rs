@@ -82,7 +82,7 @@ impl ByLibrary {
                 During::Call(name) => name.to_string(),
             }),
             page_size: parts(page_bytes, |&bytes| bytes.map_or("not known".into(), units::bytes)),
-            site: parts(site, |&site| of_trace(site, |site| names.site(site))),
+            site: names.sites(site),
             thread: parts(thread, |&thread| of_trace(thread, |thread| thread.to_string())),
             phase: parts(phase, |&mark| names.phase(mark)),
             time: times(time, &explained.interval_ends_ns),

@@ -3,7 +3,7 @@
 //! One set of types writes and reads them, so that a result is input to other commands and to Rust programs:
 //!
 //! - [`sim`], [`sweep`], [`explain`], [`explain_library`], [`advise`], [`choice`], [`check`], [`validate`], [`replay`], [`trial`],
-//!   [`inspect`]: the result of each command. [`kind`]: which of them a JSON value is; [`AnyResult`]: any of them.
+//!   [`inspect`]: the result of each command; [`site_installs`]: installs by call site beside a sweep. [`kind`]: which of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
 //!   [`policy_words`]: the designs that words of flags span.
@@ -44,6 +44,7 @@ pub mod predictions;
 pub mod read;
 pub mod replay;
 pub mod sim;
+pub mod site_installs;
 pub mod stack_profile;
 pub mod stamp;
 pub mod sweep;

@@ -11,6 +11,8 @@ const PREDICTION: [&str; 4] = ["policy", "kernel", "placement_digest", "timeline
 const MEASUREMENT: [&str; 2] = ["installs", "ops_per_s"];
 /// Fields that only an explained replay has.
 const EXPLAINED_REPLAY: [&str; 2] = ["installs_total", "faults_of_other_threads"];
+/// Fields that only a measured row of a validation of memory has.
+const MEMORY_MEASUREMENT: [&str; 3] = ["setting", "verdict", "measured"];
 /// Fields that only the inspection of a process has.
 const INSPECTION: [&str; 3] = ["regions", "remedies", "map"];
 
@@ -37,12 +39,18 @@ pub fn of(result: &Value) -> Result<Vec<Prediction<'_>>, ResultError> {
     with_fields(result, &PREDICTION).into_iter().map(prediction).collect()
 }
 
-/// The number of measurements in a result: replays, explained replays, measured rows of comparisons and trials, and
-/// inspections.
+/// Whether the rows of a memory result are replays on allocators: `sweep --allocators` and `validate --on`.
+pub fn is_of_replays(result: &Value) -> bool {
+    result["rows"].get(0).is_some_and(|row| row["allocator"].is_object())
+}
+
+/// The number of measurements in a result: replays, explained replays, measured rows of comparisons, trials and
+/// validations of memory, and inspections.
 pub fn measurements(result: &Value) -> usize {
     let is_measured = |row: &Value| row["outcome"] == "measured";
     let rows = with_fields(result, &["outcome"]).into_iter().filter(|(_, row)| is_measured(row));
-    let replays = [MEASUREMENT, EXPLAINED_REPLAY].map(|fields| with_fields(result, &fields).len());
+    let replays = [&MEASUREMENT[..], &EXPLAINED_REPLAY, &MEMORY_MEASUREMENT];
+    let replays = replays.map(|fields| with_fields(result, fields).len());
     replays.into_iter().sum::<usize>() + rows.count() + with_fields(result, &INSPECTION).len()
 }
 

@@ -6,6 +6,7 @@ use hksim_policy::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::layouts::Layouts;
+use crate::site_installs::SiteInstalls;
 use crate::stamp::Stamp;
 
 /// An allocator, which `P` describes, on a trace, with its range over other address spaces if addresses matter.
@@ -40,4 +41,7 @@ pub struct MemorySweepResult {
     pub rows: Vec<MemoryRow>,
     /// Rows on the Pareto front of traps and peak resident bytes, per recording; of all allocators per trace.
     pub pareto: Vec<usize>,
+    /// Installs of explained replays by call site of their trace, if asked for: one for each allocator and THP mode.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_site: Vec<SiteInstalls>,
 }

@@ -105,6 +105,15 @@ impl ValidateError {
         ValidateError::Within { what: format!("{word} on {}", trace.display()), source: Box::new(why) }
     }
 
+    /// Whether the library of a replay crashed, so that only its own rows are missing.
+    pub fn is_crash(&self) -> bool {
+        match self {
+            ValidateError::Within { source, .. } => source.is_crash(),
+            ValidateError::Replay(why) => why.is_crash(),
+            _ => false,
+        }
+    }
+
     /// The error of reading something, with what it is.
     pub(crate) fn reading<E: Into<ValidateError>>(what: &'static str) -> impl FnOnce(E) -> ValidateError {
         move |source| ValidateError::Reading { what, source: Box::new(source.into()) }

@@ -9,6 +9,9 @@ use crate::command_line::{Argument, parsed, stated};
 use hksim_results::Kind;
 use hksim_results::predictions;
 
+/// Flags of commands that run an allocator or a program, and the end of flags, behind which is a program.
+const RUNS_PROGRAMS: [&str; 5] = ["--allocators", "--on", "--present", "--trial", "--"];
+
 /// How a result can be made again.
 #[derive(Debug)]
 pub enum Origin {
@@ -16,8 +19,8 @@ pub enum Origin {
     Command { name: String, arguments: Vec<Argument> },
     /// Its predictions only: the rest was measured, or it does not state its command.
     Predictions,
-    /// Not at all, for this reason.
-    Measured(&'static str),
+    /// Not at all, for this reason. The arguments name its inputs.
+    Measured { reason: &'static str, arguments: Vec<Argument> },
 }
 
 impl Origin {
@@ -27,19 +30,21 @@ impl Origin {
     /// Nothing of it can be made again, or the command is not one that hksim writes.
     pub fn of(name: &str, result: &Value) -> Result<Origin> {
         let kind = Kind::of(name, result)?;
+        let measured = |reason| Ok(Origin::Measured { reason, arguments: Vec::new() });
         match kind {
             Kind::Check => bail!(
                 "{name}: a budget names its own files; share the budget, its traces and its stored result instead"
             ),
-            Kind::MemoryValidate => bail!(
+            Kind::MemoryValidate if !predictions::is_of_replays(result) => bail!(
                 "{name}: is measured on this machine, so another one cannot repeat it; bundle a sim or sweep of the recording"
             ),
             Kind::Validate => return Ok(Origin::Predictions),
             Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate => {
-                return Ok(Origin::Measured("measured: another machine has its own figures"));
+                return measured("measured: another machine has its own figures");
             }
-            Kind::Inspect => return Ok(Origin::Measured("inspected: the process cannot be repeated")),
-            Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise | Kind::MemorySim | Kind::MemorySweep => (),
+            Kind::Inspect => return measured("inspected: the process cannot be repeated"),
+            Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise => (),
+            Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => (),
         }
         let Some(words) = stated(result) else {
             if predictions::of(result)?.is_empty() {
@@ -52,9 +57,10 @@ impl Origin {
             bail!("{name}: is a result of {}, but states another `command`: {}", kind.command(), words.join(" "));
         }
         // A value that begins with `-` is stated behind `=`.
-        let runs_allocators = words.iter().any(|word| word.split('=').next() == Some("--allocators"));
-        if runs_allocators {
-            bail!("{name}: was made by running allocators on this machine, so another one cannot repeat it");
+        let runs = |word: &String| word.split('=').next().is_some_and(|flag| RUNS_PROGRAMS.contains(&flag));
+        if kind == Kind::MemoryValidate || words.iter().any(runs) {
+            let reason = "made by replays on allocators: another machine has its own figures";
+            return Ok(Origin::Measured { reason, arguments });
         }
         // These predictions state the kernel that they used, which the command finds only on this machine.
         let is_of_host = arguments.iter().any(|argument| argument.words == ["--kernel", "host"]);
@@ -70,7 +76,7 @@ impl Origin {
     /// A prediction is damaged.
     pub fn files(&self, result: &Value) -> Result<BTreeMap<String, Option<String>>> {
         let mut files = BTreeMap::new();
-        if let Origin::Command { arguments, .. } = self {
+        if let Origin::Command { arguments, .. } | Origin::Measured { arguments, .. } = self {
             let named = arguments.iter().filter(|argument| argument.is_file);
             files.extend(named.filter_map(|argument| Some((argument.words.last()?.clone(), None))));
         }
@@ -91,15 +97,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Each would run a library that the result names.
+    /// Each would run a library or a program that the result names.
     #[test]
     fn a_result_that_names_allocators_is_never_repeated() {
         crate::command_line::define(<crate::Cli as clap::CommandFactory>::command);
-        for named in [vec!["--allocators", "./evil.so"], vec!["--allocators=-x/evil.so"]] {
-            let command = [vec!["sweep", "a.hkt"], named].concat();
-            let result = json!({ "command": command, "pareto": [], "rows": [{ "recording": {} }] });
-            let why = Origin::of("r.json", &result).err().map(|why| format!("{why:#}")).unwrap_or_default();
-            assert!(why.contains("running allocators"), "{command:?}: {why}");
+        let sweep = json!({ "pareto": [], "rows": [{ "recording": {} }] });
+        let explain = json!({ "by": {}, "causes": [] });
+        let advise = json!({ "winner": {}, "front": [] });
+        for (result, named) in [
+            (&sweep, vec!["sweep", "a.hkt", "--allocators", "./evil.so"]),
+            (&sweep, vec!["sweep", "a.hkt", "--allocators=-x/evil.so"]),
+            (&explain, vec!["explain", "a.hkt", "--on", "./evil.so"]),
+            (&advise, vec!["advise", "a.hkt", "--on", "./evil.so"]),
+        ] {
+            let mut result = result.clone();
+            result["command"] = json!(named);
+            let origin = Origin::of("r.json", &result).expect("an origin");
+            let Origin::Measured { .. } = &origin else { panic!("{named:?}: {origin:?}") };
+            let files: Vec<String> = origin.files(&result).expect("files").into_keys().collect();
+            assert_eq!(files, ["a.hkt"], "{named:?}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub fn repeat(folder: &Path) -> Result<Repeated> {
                 let outcome = difference("", &result, &again).unwrap_or(Outcome::Equal);
                 (vec![Part { place: WHOLE.into(), outcome }], Vec::new())
             }
-            Origin::Measured(reason) => {
+            Origin::Measured { reason, .. } => {
                 let outcome = Outcome::Skipped { reason: reason.to_string() };
                 (vec![Part { place: WHOLE.into(), outcome }], Vec::new())
             }

@@ -122,7 +122,7 @@ impl Command {
             Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Explain(args) => explain::run(&args).map(done),
-            Command::Sweep(args) => sweep::run(&args).map(done),
+            Command::Sweep(args) => sweep::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Merge(args) => merge::run(&args).map(done),
             Command::Advise(args) => advise::run(&args),

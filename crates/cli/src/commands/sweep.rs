@@ -3,6 +3,7 @@
 pub mod view;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
@@ -82,11 +83,12 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
-/// Simulates every design on every trace.
+/// Simulates every design on every trace. The exit status is 1 if a library of `--allocators` crashed.
 ///
 /// # Errors
 /// Bad input.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
     args.output.check(&[args.plot.as_deref(), args.resume.as_deref()], &[args.profile.path()])?;
     if args.shard.is_some() && args.output.format != ResultFormat::Json {
         bail!("--shard: a shard is a part for `hksim merge`; add --format json -o FILE");
@@ -96,7 +98,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.refuse_for_recording()?;
         let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.printed())?;
-        return draw(args, &result);
+        return draw(args, &result).map(done);
     }
     if !args.allocators.is_empty() {
         args.refuse_for_recording()?;
@@ -109,24 +111,21 @@ pub fn run(args: &Args) -> Result<()> {
             printed: &args.printed(),
         };
         let swept = memory::allocators::sweep(&request)?;
-        draw(args, &swept.result)?;
-        return swept.whole();
+        swept.result.as_ref().map_or(Ok(()), |result| draw(args, result))?;
+        return swept.status();
     }
     args.memory.refuse_for_trace()?;
     view::check(&args.columns, &args.output)?;
     let configs = args.policy.configs(HugeList::All)?;
     let designs = args.design.labels(&args.policy)?;
     if designs.is_empty() {
-        return sweep(
-            args,
-            &configs.iter().map(|config| (config.policy, config)).collect::<Vec<_>>(),
-            profile.as_ref(),
-        );
+        let rows: Vec<_> = configs.iter().map(|config| (config.policy, config)).collect();
+        return sweep(args, &rows, profile.as_ref()).map(done);
     }
     args.design.refuse("shard", args.shard.is_some(), "`hksim merge` joins rows of SuperSlab; leave --shard out")?;
     let rows: Vec<_> =
         designs.iter().flat_map(|design| configs.iter().map(|config| (design.clone(), config))).collect();
-    sweep(args, &rows, profile.as_ref())
+    sweep(args, &rows, profile.as_ref()).map(done)
 }
 
 /// Simulates every allocator, with its program and kernel, on every trace.

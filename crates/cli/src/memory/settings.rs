@@ -21,7 +21,8 @@ pub struct MemoryArgs {
     /// Apply the program's madvise(MADV_FREE), or drop its pages at once: recorded, dontneed [default: recorded]
     #[arg(long, value_name = "WORD", hide_short_help = true)]
     madv_free: Option<String>,
-    /// Tell what the memory of each call site costs (record --memory --stacks)
+    /// Tell what the memory of each call site costs (record --memory --stacks); with `sweep --allocators`, the installs of
+    /// each call site of the traces (record --stacks)
     #[arg(long, value_enum, hide_short_help = true)]
     pub by: Option<By>,
 }

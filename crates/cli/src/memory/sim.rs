@@ -15,9 +15,11 @@ use crate::flags::{BaseKernel, PolicyArgs};
 use crate::output::columns::ColumnsArgs;
 use crate::output::{OutputArgs, ResultFormat, screen};
 use hksim_memory_sim::MemoryRow;
-use hksim_reports::memory_prediction;
+use hksim_reports::{memory_prediction, site_installs};
 use hksim_results::Stamp;
 use hksim_results::sim::{MemorySimResult, MemorySweepResult};
+use hksim_results::site_installs::SiteInstalls;
+use hksim_text::table::text;
 
 /// Simulates one setting.
 ///
@@ -82,14 +84,19 @@ pub fn sweep(
     for path in paths {
         rows.extend(predict(path, &settings, memory.by, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
     }
-    emit_rows(rows, &settings, printed)
+    emit_rows(rows, Vec::new(), &settings, printed)
 }
 
-/// Writes the result of a sweep. Each recording has a row for each setting.
+/// Writes the result of a sweep. Each recording has a row for each setting, at least one.
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], printed: &Printed<'_>) -> Result<MemorySweepResult> {
+pub fn emit_rows(
+    rows: Vec<MemoryRow>,
+    by_site: Vec<SiteInstalls>,
+    settings: &[NamedSetting],
+    printed: &Printed<'_>,
+) -> Result<MemorySweepResult> {
     // Allocators on one trace compete with each other; programs do not.
     let recordings = match trace_of(&rows[0]) {
         Some(_) => rows.iter().take_while(|row| trace_of(row) == trace_of(&rows[0])).count() / settings.len(),
@@ -104,7 +111,7 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], printed: &Prin
     let most = |row: &MemoryRow| row.prediction.at_most();
     let cost = |row: &MemoryRow| is_whole(row).then(|| (most(row).traps, most(row).rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
-    let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows };
+    let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows, by_site };
     printed.output.emit(&result, &csv, || table(&result, settings, group, printed.columns))?;
     Ok(result)
 }
@@ -116,13 +123,14 @@ fn trace_of(row: &MemoryRow) -> Option<&Path> {
 fn table(result: &MemorySweepResult, settings: &[NamedSetting], group: usize, columns: &ColumnsArgs) -> String {
     let parts = result.rows.chunks(group).enumerate();
     let is_on_front = |part: usize| move |row: usize| result.pareto.contains(&(part * group + row));
+    let by_site = text(&site_installs::lines(&result.by_site, screen::columns()));
     if columns.is_given() {
         let chosen = parts.map(|(part, rows)| {
             let table = sweep_view::rows_table(rows, settings, columns, is_on_front(part));
             (sweep_view::heading(&rows[0]), table)
         });
-        return columns.text(&chosen.collect::<Vec<_>>());
+        return columns.text(&chosen.collect::<Vec<_>>()) + &by_site;
     }
     let parts = parts.map(|(part, rows)| sweep_view::table(rows, settings, is_on_front(part)));
-    parts.collect::<Vec<_>>().join("\n")
+    parts.collect::<Vec<_>>().join("\n") + &by_site
 }

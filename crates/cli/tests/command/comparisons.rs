@@ -318,18 +318,17 @@ fn settings_mean_what_they_say_or_are_refused() {
     }
 }
 
+/// Two equal rows are named by their places in the verdict; in JSON they keep the name that was given.
 #[test]
-fn a_failing_library_takes_only_its_own_row_from_a_sweep() {
+fn rows_of_one_allocator_are_told_apart_in_the_verdict() {
     let bench = Bench::with_trace();
-    let source = "#include <stdlib.h>\nvoid *malloc(size_t n) { (void)n; abort(); }\nvoid free(void *p) { (void)p; }\n";
-    let Some(()) = library(&bench, "crash.so", source) else { return };
-    let ran = bench.run("sweep rm.hkt --allocators glibc,./crash.so --format json -o rows.json");
-    if ran.stderr.contains("skipped") {
-        println!("skipped: {}", ran.stderr);
-        return;
-    }
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("failed: ./crash.so on rm.hkt: signal 6 killed the observed run"), "{}", ran.stderr);
-    let found: Value = serde_json::from_slice(&fs::read(bench.path("rows.json")).expect("a result")).expect("JSON");
-    assert_eq!(rows(&found).len(), 1, "glibc's row is there");
+    let ran = bench.ok("compare rm.hkt --runs 7 --allocators glibc,glibc,glibc:arena_max=1");
+    let verdict = ran.lines().find(|line| line.contains("least peak RSS: ")).unwrap_or_else(|| panic!("{ran}"));
+    let memory = verdict.split("least peak RSS: ").nth(1).unwrap_or_default();
+    assert!(memory.contains("glibc (row 1)") && memory.contains("glibc (row 2)"), "all three are equal: {verdict}");
+    assert!(memory.contains("glibc:arena_max=1") && !memory.contains("arena_max=1 (row"), "{verdict}");
+    let found = bench.json("compare rm.hkt --runs 1 --allocators glibc,glibc");
+    assert!(rows(&found).len() == 2 && rows(&found).iter().all(|row| row["allocator"] == "glibc"), "{found}");
+    let message = bench.refused("advise rm.hkt --on glibc,jemalloc,glibc");
+    assert!(message.contains("glibc: named twice"), "{message}");
 }

@@ -4,6 +4,7 @@ mod access_stream;
 mod accesses;
 mod advice;
 mod alignment;
+mod allocator_sweeps;
 mod anonymous_kinds;
 mod answers;
 mod attach;

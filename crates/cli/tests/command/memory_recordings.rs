@@ -167,10 +167,6 @@ fn wrong_files_and_flags_are_refused_with_one_line() {
         ("sim header.hkm", "header is damaged"),
         ("validate header.hkm", "header is damaged"),
         ("validate ops.hkm --run-recorded --by site", "sim --by site"),
-        (
-            "sweep th.hkt --allocators glibc --by site",
-            "`hksim explain TRACE --on LIB` has the installs of each call site",
-        ),
         ("validate ops.hkm", "put the command at the end: -- COMMAND"),
         ("trace cut ops.hkm --from 1ms -o x.hkm", "can only be cut at its end"),
         ("trace cut ops.hkm --events 5..9 -o x.hkm", "can only be cut at its end"),

@@ -121,7 +121,7 @@ impl<'a> Contestant<'a> {
     fn unless_it_crashed<T>(&mut self, run: Result<T, ReplayError>) -> Result<Option<T>, ReplayError> {
         match run {
             Ok(found) => Ok(Some(found)),
-            Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {
+            Err(why) if why.is_crash() => {
                 self.ended = Some((Outcome::Failed, why.to_string()));
                 Ok(None)
             }

@@ -17,10 +17,12 @@ use crate::khugepaged::Effects;
 use crate::memory_limit::{self, range};
 use crate::memory_prediction::family;
 use crate::recording::Recording;
+use crate::site_installs;
 use crate::tables::{figures_table, notes};
 use hksim_memory_sim::groups;
 use hksim_memory_sim::groups::{outside, outside_table};
 use hksim_memory_sim::losses;
+use hksim_results::site_installs::SiteInstalls;
 use hksim_text::table::Table;
 use hksim_text::units::{bytes, count, percent};
 use hksim_validate::memory::Row;
@@ -113,7 +115,17 @@ pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
         rows.into_iter().map(|row| (row.recording.file, row.traps_outside)).collect();
     let settings: String = panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect();
     let outside = files.iter().map(|(file, traps)| paragraph(&format!("{file}: {}", outside(traps))));
-    Ok(settings + &killed + &outside.collect::<String>())
+    Ok(settings + &killed + &outside.collect::<String>() + &by_site(result)?)
+}
+
+/// Installs by call site, if they were asked for.
+fn by_site(result: &Value) -> Result<String> {
+    let Some(by_site) = result.get("by_site") else { return Ok(String::new()) };
+    let replays: Vec<SiteInstalls> = Deserialize::deserialize(by_site).context("`by_site` is damaged")?;
+    let tables = site_installs::tables(&replays);
+    let tables: String = tables.iter().map(|(title, sites)| paragraph(title) + &table(sites)).collect();
+    let skipped: String = site_installs::skipped(&replays).iter().map(|line| paragraph(line)).collect();
+    Ok(tables + &paragraph(site_installs::NOTE) + &skipped)
 }
 
 fn best(panel: &Panel) -> String {

@@ -12,6 +12,7 @@ use hksim_explore::flags::row::Inputs;
 use hksim_explore::flags::{RunConfig, varied};
 use hksim_linux_mm::MemoryLimit;
 use hksim_results::Kind;
+use hksim_results::predictions::is_of_replays;
 use hksim_text::shell::line;
 use hksim_text::table::Table;
 use hksim_text::units;
@@ -45,7 +46,8 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
     };
     text += &figures(name, subject)?;
     let is_measured =
-        matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate);
+        matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate)
+            || is_of_replays(result);
     let again = match &input.command {
         _ if kind == Kind::Inspect => "Read from a running process, which cannot be repeated.".to_string(),
         _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
