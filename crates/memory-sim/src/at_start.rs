@@ -33,10 +33,11 @@ impl PagesKnown {
         Self { shared_huge, ..Self::default() }
     }
 
-    /// Pages with their state in the model.
-    pub fn states(&self, start: &PagesAtStart) -> Vec<(Range<u64>, KnownPages)> {
+    /// The pages as operations of the model.
+    pub fn operations(&self, start: &PagesAtStart) -> Vec<Action> {
+        let know = |pages, state| Action::KnowPages { pages, state };
         if start.state != PageAtStart::SmallShared {
-            return vec![(start.pages.clone(), state(start.state))];
+            return vec![know(start.pages.clone(), state(start.state))];
         }
         let (mut found, mut from) = (Vec::new(), start.pages.start);
         for (huge, ()) in self.shared_huge.overlapping(&start.pages) {
@@ -47,7 +48,7 @@ impl PagesKnown {
         }
         found.push((from..start.pages.end, KnownPages::SmallShared));
         found.retain(|(pages, _)| !pages.is_empty());
-        found
+        found.into_iter().map(|(pages, state)| know(pages, state)).collect()
     }
 
     /// Adds pages after the earlier ones.

@@ -277,8 +277,7 @@ impl Translator {
             }
             Op::PagesAtStart(start) => {
                 self.note_start(start);
-                let states = self.known.states(start);
-                states.into_iter().for_each(|(pages, state)| push(Action::KnowPages { pages, state }));
+                self.known.operations(start).into_iter().for_each(&mut push);
             }
         }
         for step in &mut steps[before..] {
