@@ -45,6 +45,9 @@ pub enum KnownPages {
     /// Small pages that another process maps, too: a write copies them. That process is one that is known to have shared
     /// pages at the same addresses ([`Kernel::beside`]); otherwise one outside the model, which has them until the end.
     SmallShared,
+    /// Small entries that map pages of a huge page, which another process maps as a whole: as [`KnownPages::SmallShared`], and
+    /// the huge page is the one that is known there as [`KnownPages::HugeShared`].
+    PartShared,
     /// Small pages, given up with `MADV_FREE`.
     SmallLazy,
     /// Huge pages of this process, or pages of the hugetlb pool.
@@ -70,7 +73,7 @@ impl KnownPages {
     pub fn in_small_pages(self) -> Self {
         match self {
             Self::Huge => Self::Small,
-            Self::HugeShared => Self::SmallShared,
+            Self::HugeShared | Self::PartShared => Self::SmallShared,
             Self::HugeLazy => Self::SmallLazy,
             Self::HugeZero => Self::Zero,
             small => small,
@@ -168,13 +171,7 @@ impl Kernel {
                 self.note_lazily_freed(pmd * PMD_PAGES);
             }
             KnownPages::HugeShared => {
-                let (has_others, stand_in, len) =
-                    (self.memory.has_others(), self.memory.new_space(), PMD_PAGES as usize);
-                let mut memory = self.memory.get();
-                huge.folio = Some(match has_others {
-                    true => memory.folios.share_known(pmd, self.space, stand_in, len),
-                    false => memory.folios.add_whole([self.space, stand_in], len, true, false),
-                });
+                huge.folio = Some(self.memory.get().folios.share_known(pmd, self.space));
                 huge.protected = true;
             }
             _ => {}
@@ -202,6 +199,10 @@ impl Kernel {
                 let frame = if has_others { memory.frames.share_known(page) } else { memory.frames.share(None) };
                 drop(memory);
                 self.tables.set_numbered(page, pte, frame);
+            }
+            KnownPages::PartShared => {
+                let folio_page = self.memory.get().folios.share_known_page(page, self.space);
+                self.tables.set_folio_page(page, Pte::folio_page(true, true, true), folio_page);
             }
             _ => self.tables.set_pte(page, Pte::base(true, true, false)),
         }
@@ -257,5 +258,35 @@ mod tests {
         let (own, installs) = (charged(&kernel), kernel.counters().installs_total());
         kernel.touch(3, WRITE).unwrap();
         assert_eq!((charged(&kernel), kernel.counters().installs_total()), (own + 1, installs + 1), "a copy");
+    }
+
+    /// One process maps a huge page as a whole, and another 300 of its pages.
+    #[test]
+    fn a_huge_page_that_another_process_maps_in_part_is_charged_once() {
+        let pages = PMD_PAGES..2 * PMD_PAGES;
+        for (whole, part) in [(0, 1), (1, 0)] {
+            let first = Kernel::new(KernelConfig { memory_limit_bytes: Some(1 << 30), ..KernelConfig::default() });
+            let mut all = vec![first.beside(), first];
+            all.iter_mut().enumerate().for_each(|(index, kernel)| {
+                kernel.know_mapping(pages.clone(), MapFlags::READ_WRITE, KnownTraits::default()).unwrap();
+                match index == whole {
+                    true => kernel.know_pages(pages.clone(), KnownPages::HugeShared),
+                    false => kernel.know_pages(pages.start..pages.start + 300, KnownPages::PartShared),
+                }
+            });
+            // Each has a page table of each level, and a record of its mapping.
+            let mut expected = PMD_PAGES + 2 * 4;
+            assert_eq!(charged(&all[0]), expected, "process {whole} maps it as a whole");
+            assert_eq!((all[whole].rss_pages(), all[part].rss_pages()), (PMD_PAGES, 300));
+            for (process, page) in [(part, 3), (whole, 4)] {
+                let installed = all[process].touch(pages.start + page, WRITE);
+                assert_eq!(installed.map(|install| install.map(|install| install.pages)), Ok(Some(1)), "a copy");
+                expected += 1;
+                assert_eq!(charged(&all[0]), expected);
+            }
+            all.remove(whole);
+            expected -= 1 + 4;
+            assert_eq!(charged(&all[0]), expected, "all of it stays charged for the pages that the other one maps");
+        }
     }
 }

@@ -7,12 +7,20 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::entry::FolioPage;
+use super::span::{PMD_PAGES, index_of, pmd_of};
+
 /// Stands for the address of a folio page that an owner does not map.
 const UNMAPPED: u64 = u64::MAX;
 
 /// Identifies an address space in a fork family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpaceId(pub u32);
+
+impl SpaceId {
+    /// Stands for processes that are not observed. The ids of address spaces are greater.
+    const UNOBSERVED: Self = Self(0);
+}
 
 /// Where an address space maps a folio.
 #[derive(Debug)]
@@ -108,9 +116,9 @@ pub(super) struct Folios {
     pages: u64,
     /// Pages that the owners of all folios map.
     mapped_pages: u64,
-    /// Huge pages that were shared before they were observed, by PMD range, with the owner that stands for the processes
-    /// that are not observed.
-    known: HashMap<u64, (u32, Option<SpaceId>)>,
+    /// Huge pages that were shared before they were observed, by PMD range: processes that fork each other have a page at the
+    /// same address. `true` while an owner stands for the processes that are not observed.
+    known: HashMap<u64, (u32, bool)>,
     /// The PMD ranges of `known` by folio.
     known_pmds: HashMap<u32, u64>,
 }
@@ -129,24 +137,42 @@ impl Folios {
         self.put(Folio { len, owners: owners.into(), dirty, lazy })
     }
 
-    /// Records that a process maps a folio of `len` pages by the PMD entry of `pmd`, and that the folio was shared before it
-    /// was observed. The first process shares it with `stand_in`, whose place the second one takes.
-    pub fn share_known(&mut self, pmd: u64, space: SpaceId, stand_in: SpaceId, len: usize) -> u32 {
-        let Some((id, taken)) = self.known.get_mut(&pmd) else {
-            let id = self.add_whole([space, stand_in], len, true, false);
-            self.known.insert(pmd, (id, Some(stand_in)));
-            self.known_pmds.insert(id, pmd);
-            return id;
-        };
-        let (id, former) = (*id, taken.take());
-        match former {
-            Some(former) => {
-                let owners = self.get_mut(id).owners.iter_mut();
-                owners.filter(|owner| owner.space == former).for_each(|owner| owner.space = space);
-            }
-            None => self.map_whole(id, space),
-        }
+    /// Records that a process maps the huge page of `pmd` by one PMD entry, and that the page was shared before it was
+    /// observed. The first process shares it with an owner outside the family, whose place the second one takes.
+    pub fn share_known(&mut self, pmd: u64, space: SpaceId) -> u32 {
+        let (id, is_second) = self.known(pmd, space);
+        self.map_whole(id, space);
+        self.replace_stand_in(pmd, id, is_second);
         id
+    }
+
+    /// The same for one page of the huge page, mapped by a PTE.
+    pub fn share_known_page(&mut self, page: u64, space: SpaceId) -> FolioPage {
+        let (id, is_second) = self.known(pmd_of(page), space);
+        let index = index_of(page) as u32;
+        self.map(id, space, index, page);
+        self.replace_stand_in(pmd_of(page), id, is_second);
+        FolioPage { folio: id, index }
+    }
+
+    /// The folio that is known at `pmd`, and whether `space` is the second process that maps it.
+    fn known(&mut self, pmd: u64, space: SpaceId) -> (u32, bool) {
+        if let Some(&(id, has_stand_in)) = self.known.get(&pmd) {
+            return (id, has_stand_in && self.get_mut(id).mapped(space).is_none());
+        }
+        let owner = Owner { space: SpaceId::UNOBSERVED, mapped: Mapped::Whole };
+        let id = self.put(Folio { len: PMD_PAGES as usize, owners: vec![owner], dirty: true, lazy: false });
+        self.known.insert(pmd, (id, true));
+        self.known_pmds.insert(id, pmd);
+        (id, false)
+    }
+
+    /// Ends the part of the owner outside the family if the second process is known.
+    fn replace_stand_in(&mut self, pmd: u64, id: u32, is_second: bool) {
+        if is_second {
+            self.known.insert(pmd, (id, false));
+            self.release(id, SpaceId::UNOBSERVED);
+        }
     }
 
     fn put(&mut self, folio: Folio) -> u32 {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use hksim_linux_mm::{KnownPages, KnownTraits, Locked};
-use hksim_memory_trace::{MappingAtStart, MappingTraits, PageAtStart};
+use hksim_memory_trace::{MappingAtStart, MappingTraits, PageAtStart, PagesAtStart};
 
+use crate::ranges::Ranges;
 use crate::regions::Mapped;
 use crate::steps::{Action, flags_of};
 
@@ -18,9 +20,37 @@ pub(crate) struct PagesKnown {
     /// In ascending order.
     ranges: Vec<Range<u64>>,
     written: BTreeSet<u64>,
+    shared_huge: Arc<SharedHuge>,
 }
 
+/// Where some process of a family mapped huge pages that it shared when the recording began. Another one can map single pages
+/// of such a huge page, and its own recording does not tell that they are parts of one.
+pub(crate) type SharedHuge = Ranges<()>;
+
 impl PagesKnown {
+    /// No page yet, of a process whose family shared these huge pages.
+    pub fn among(shared_huge: Arc<SharedHuge>) -> Self {
+        Self { shared_huge, ..Self::default() }
+    }
+
+    /// The pages as operations of the model.
+    pub fn operations(&self, start: &PagesAtStart) -> Vec<Action> {
+        let know = |pages, state| Action::KnowPages { pages, state };
+        if start.state != PageAtStart::SmallShared {
+            return vec![know(start.pages.clone(), state(start.state))];
+        }
+        let (mut found, mut from) = (Vec::new(), start.pages.start);
+        for (huge, ()) in self.shared_huge.overlapping(&start.pages) {
+            let part = huge.start.max(from)..huge.end.min(start.pages.end);
+            found.push((from..part.start, KnownPages::SmallShared));
+            found.push((part.clone(), KnownPages::PartShared));
+            from = part.end;
+        }
+        found.push((from..start.pages.end, KnownPages::SmallShared));
+        found.retain(|(pages, _)| !pages.is_empty());
+        found.into_iter().map(|(pages, state)| know(pages, state)).collect()
+    }
+
     /// Adds pages after the earlier ones.
     pub fn add(&mut self, pages: Range<u64>) {
         match self.ranges.last_mut() {
@@ -68,8 +98,8 @@ fn traits_of(traits: MappingTraits) -> KnownTraits {
     }
 }
 
-/// The state of pages in the model.
-pub(crate) fn state(state: PageAtStart) -> KnownPages {
+/// The state of pages in the model, whatever relatives have.
+fn state(state: PageAtStart) -> KnownPages {
     match state {
         PageAtStart::Small => KnownPages::Small,
         PageAtStart::SmallShared => KnownPages::SmallShared,

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hksim_linux_mm::Access;
-use hksim_memory_trace::{Beginning, Event, Footer, Header, MemoryTraceError, Op, Reader, SiteTable, Sites};
+use hksim_memory_trace::{
+    Beginning, Event, Footer, Header, MemoryTraceError, Op, PageAtStart, Reader, SiteTable, Sites,
+};
 use thiserror::Error;
 
+use crate::at_start::SharedHuge;
 use crate::steps::{Action, Step, Translator};
 
 /// Why recordings cannot be simulated.
@@ -49,6 +52,8 @@ pub(crate) type Children = HashMap<(usize, u32), usize>;
 /// A recording with those of its relatives. Member 0 is the recording that was asked for.
 pub struct Family {
     members: Vec<Member>,
+    /// The members in the order in which they act at equal times: it does not depend on which one was asked for.
+    order: Vec<usize>,
     children: Children,
     /// Forks so far whose child has no recording here.
     children_missing: u64,
@@ -106,17 +111,20 @@ impl Family {
             members.push(Member::new(others.swap_remove(found)));
         }
         let (children, sites, moments) = (HashMap::new(), SiteTable::default(), Arc::default());
-        let mut family = Self { members, children, children_missing: 0, sites, moments };
+        let mut family = Self { members, order: Vec::new(), children, children_missing: 0, sites, moments };
         family.link()?;
         Ok(family)
     }
 
     /// Finds each member's parent.
     fn link(&mut self) -> Result<(), FamilyError> {
-        for index in 0..self.members.len() {
+        let shared_huge = Arc::new(self.shared_huge_at_start()?);
+        let mut parents = vec![None; self.members.len()];
+        for (index, found) in parents.iter_mut().enumerate() {
             let header = self.members[index].reader.header();
             let Beginning::Fork { parent_pid, .. } = header.beginning else {
-                self.members[index].translator = Some(Translator::at_exec(&header.inherited));
+                let translator = Translator::at_exec(&header.inherited).among(Arc::clone(&shared_huge));
+                self.members[index].translator = Some(translator);
                 continue;
             };
             let parent = self.members.iter().position(|member| is_child(header, member.reader.header()));
@@ -125,8 +133,44 @@ impl Family {
                 parent_pid,
             })?;
             self.children.insert((parent, header.pid), index);
+            *found = Some(parent);
         }
+        self.order = self.ordered(&parents);
         Ok(())
+    }
+
+    /// The huge pages that members shared when the recording began. Those of a process without relatives do not matter.
+    fn shared_huge_at_start(&mut self) -> Result<SharedHuge, FamilyError> {
+        let mut found = SharedHuge::default();
+        let were_there = |member: &&mut Member| member.reader.header().beginning.is_attached();
+        if self.members.iter_mut().filter(were_there).count() < 2 {
+            return Ok(found);
+        }
+        for member in self.members.iter_mut().filter(were_there) {
+            member.read_start()?;
+            for event in &member.events {
+                match &event.op {
+                    Op::PagesAtStart(start) if start.state == PageAtStart::HugeShared => {
+                        found.insert(start.pages.clone(), ());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The members with parents before their children, given each one's parent.
+    fn ordered(&self, parents: &[Option<usize>]) -> Vec<usize> {
+        // Damaged headers can name each other as parents.
+        let depth =
+            |index: usize| std::iter::successors(parents[index], |&parent| parents[parent]).take(parents.len()).count();
+        let mut order: Vec<usize> = (0..parents.len()).collect();
+        order.sort_by_key(|&index| {
+            let header = self.members[index].reader.header();
+            (depth(index), header.pid, header.image)
+        });
+        order
     }
 
     /// Number of recordings.
@@ -220,9 +264,9 @@ impl Family {
     /// The member with the earliest event or end. Of equal times, the parent's event is first.
     fn earliest(&mut self) -> Result<Option<usize>, FamilyError> {
         let mut earliest: Option<(u64, usize)> = None;
-        for index in 0..self.members.len() {
-            // A forked process can live on after its last event, and shares pages until its parent's recording has its end.
-            let ends = index == 0 || self.begins_empty(index);
+        for position in 0..self.order.len() {
+            let index = self.order[position];
+            let is_forked = !self.begins_empty(index);
             let member = &mut self.members[index];
             // A child's events wait for its fork.
             if member.translator.is_none() {
@@ -230,7 +274,10 @@ impl Family {
             }
             let time_ns = match member.is_finished()? {
                 false => member.events.front().map(|event| event.time_ns),
-                true => (ends && !member.has_ended).then(|| member.end_ns()),
+                // A forked process whose end is not recorded can live on after its last event, and shares pages until its
+                // parent's recording has its end.
+                true if member.has_ended || is_forked && !member.knows_end() => None,
+                true => Some(member.end_ns()),
             };
             let Some(time_ns) = time_ns else { continue };
             if earliest.is_none_or(|(before_ns, _)| time_ns < before_ns) {
@@ -255,18 +302,36 @@ impl Member {
         Self { reader, events, translator: None, is_at_end: false, time_last_ns: 0, has_ended: false }
     }
 
+    /// Whether its recording has the time of its end.
+    fn knows_end(&self) -> bool {
+        self.reader.footer().is_some_and(|footer| footer.end_ns.is_some())
+    }
+
     /// When its address space ended, or its recording did; the time of its last event if the file has no end.
     fn end_ns(&self) -> u64 {
         let end_ns = self.reader.footer().and_then(|footer| footer.end_ns);
         end_ns.unwrap_or_default().max(self.time_last_ns)
     }
 
+    /// Reads all that the process had when the recording began.
+    fn read_start(&mut self) -> Result<(), FamilyError> {
+        while !self.is_at_end && self.events.back().is_none_or(|event| event.op.is_at_start()) {
+            self.read_chunk()?;
+        }
+        Ok(())
+    }
+
+    fn read_chunk(&mut self) -> Result<(), FamilyError> {
+        let mut events = Vec::new();
+        self.is_at_end = !self.reader.next_chunk(&mut events)?;
+        self.events.extend(events);
+        Ok(())
+    }
+
     /// Whether all events have been taken; reads the next chunk if necessary.
     fn is_finished(&mut self) -> Result<bool, FamilyError> {
         if self.events.is_empty() && !self.is_at_end {
-            let mut events = Vec::new();
-            self.is_at_end = !self.reader.next_chunk(&mut events)?;
-            self.events = events.into();
+            self.read_chunk()?;
         }
         Ok(self.events.is_empty() && self.is_at_end)
     }

@@ -22,6 +22,7 @@
 
 mod advisers;
 mod at_start;
+mod ended;
 mod family;
 mod family_total;
 pub mod groups;

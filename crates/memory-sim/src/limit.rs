@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, Kernel, MemoryLimit};
+use hksim_linux_mm::{Access, GroupPressure, Kernel, MemoryLimit};
 use hksim_memory_trace::PAGE_BYTES;
 use hksim_text::units::bytes;
 
@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     /// Operations of each member so far.
     operations: Vec<u64>,
     exceeded: Option<Exceeded>,
+    /// What the group met until the last end of a member.
+    pressure: Option<GroupPressure>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,9 +78,14 @@ impl Watch {
         }
     }
 
-    /// The family under its limit; `None` without one.
-    pub fn report(&self, kernel: &Kernel) -> Option<MemoryLimit> {
-        let limit = MemoryLimit::of(kernel.config().memory_limit_bytes?, kernel.group_pressure()?);
+    /// A member ends.
+    pub fn end(&mut self, kernel: &Kernel) {
+        self.pressure = kernel.group_pressure();
+    }
+
+    /// The family under its limit after all members have ended; `None` without one.
+    pub fn report(&self, limit_bytes: Option<u64>) -> Option<MemoryLimit> {
+        let limit = MemoryLimit::of(limit_bytes?, self.pressure?);
         Some(match self.exceeded.clone() {
             None => limit,
             Some(Exceeded { operation, time_ns, by }) => {

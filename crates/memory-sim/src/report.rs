@@ -164,27 +164,13 @@ impl Prediction {
         huge_bytes_peak_max(self.huge_pages_peak, self.hugetlb_bytes_peak, self.rss_bytes_peak)
     }
 
-    /// The result of an address space at its end.
-    pub(crate) fn of(mut space: Space, setting: &Setting, regions: &Regions) -> Self {
+    /// The figures of an address space at its end, without regions, call sites, pages and what concerns its family.
+    pub(crate) fn of(space: &mut Space, setting: &Setting) -> Self {
         let (timeline, at_moments) = (space.timeline(), space.at_moments());
         let counters = *space.kernel.counters();
         let by_kind = ByKind::from(&counters);
-        let mut tallies = vec![Tally::default(); regions.all().len()];
-        for (tally, part) in space.parts.iter().zip(regions.parts()) {
-            tallies[part.region.0 as usize].add(tally);
-        }
-        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.is_used());
-        let regions = touched.map(|(number, (tally, region))| RegionPrediction {
-            number,
-            region: region.clone(),
-            touches: tally.touches,
-            traps: tally.traps,
-            installs: tally.installs.into(),
-            bytes_installed: tally.pages_installed * hksim_memory_trace::PAGE_BYTES,
-            obstacles: tally.obstacle_counts(),
-        });
         Self {
-            regions: regions.collect(),
+            regions: Vec::new(),
             setting: setting.clone(),
             installs: Installs { total: counters.installs_total(), by_kind },
             faults: counters.faults,
@@ -219,4 +205,23 @@ impl Prediction {
             pages: Vec::new(),
         }
     }
+}
+
+/// What the touches of each region cost, given those of each part of a region.
+pub(crate) fn by_region(parts: &[Tally], regions: &Regions) -> Vec<RegionPrediction> {
+    let mut tallies = vec![Tally::default(); regions.all().len()];
+    for (tally, part) in parts.iter().zip(regions.parts()) {
+        tallies[part.region.0 as usize].add(tally);
+    }
+    let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.is_used());
+    let prediction = |(number, (tally, region)): (usize, (&Tally, &Region))| RegionPrediction {
+        number,
+        region: region.clone(),
+        touches: tally.touches,
+        traps: tally.traps,
+        installs: tally.installs.into(),
+        bytes_installed: tally.pages_installed * hksim_memory_trace::PAGE_BYTES,
+        obstacles: tally.obstacle_counts(),
+    };
+    touched.map(prediction).collect()
 }

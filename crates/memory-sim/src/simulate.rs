@@ -7,17 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use hksim_linux_mm::{Kernel, KhugepagedWork, PMD_PAGES, PageState, StateRun};
 use hksim_memory_trace::{Footer, Header, Sites};
 
+use crate::ended::Ended;
 use crate::family::{Children, Family, FamilyError};
 use crate::family_total::FamilySums;
 use crate::limit::Watch;
-use crate::ranges::Ranges;
 use crate::regions::{MappedOutside, Outside, Regions};
 use crate::report::Prediction;
 use crate::setting::Setting;
-use crate::sites::by_site;
 use crate::space::Space;
 use crate::steps::{Action, MemoryAtStart, Step};
 use crate::unseen_writes::{AfterFree, marked_pages};
@@ -70,9 +68,8 @@ struct World<'a> {
     spaces: Vec<Option<Space>>,
     /// Forked children without a recording, by parent and process id. They share pages until they end.
     unrecorded: HashMap<(usize, u32), Space>,
-    /// The space that was asked for, at its end.
-    ended: Option<Space>,
-    pages: Vec<StateRun>,
+    /// The space that was asked for, after its end.
+    ended: Option<Ended>,
     detail: Detail,
     has_sites: bool,
     limit: Watch,
@@ -242,7 +239,6 @@ impl<'a> World<'a> {
             spaces,
             unrecorded: HashMap::new(),
             ended: None,
-            pages: Vec::new(),
             detail,
             has_sites: outline.has_sites,
             limit: Watch::default(),
@@ -288,52 +284,23 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An address space ends, at its last operation if the time is unknown.
+    /// An address space ends, at its last operation if the time is unknown. What its relatives do not share is free.
     fn end(&mut self, member: usize, time_ns: Option<u64>) {
         let Some(mut space) = self.spaces[member].take() else { return };
         self.sums.iter_mut().for_each(|sums| sums.end(member, &space.kernel));
+        self.limit.end(&space.kernel);
         if member == 0 {
             space.end_at(time_ns);
-            if self.detail == Detail::Pages || self.has_sites {
-                self.pages = space.pages();
-            }
-            self.ended = Some(space);
+            self.ended = Some(Ended::of(space, self.setting, self.detail, self.has_sites));
         }
     }
 
     fn finish(mut self, regions: &Regions) -> Option<Prediction> {
-        self.end(0, None);
-        for (member, space) in self.spaces.iter().enumerate() {
-            self.sums.iter_mut().zip(space).for_each(|(sums, space)| sums.end(member, &space.kernel));
-        }
-        let space = self.ended.take()?;
-        let memory_limit = self.limit.report(&space.kernel);
-        let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
-        let pages = match self.detail {
-            Detail::Pages => settled_pages(self.pages, &space.kernel),
-            Detail::Figures => Vec::new(),
-        };
+        (0..self.spaces.len()).for_each(|member| self.end(member, None));
+        let memory_limit = self.limit.report(self.setting.kernel.memory_limit_bytes);
         let family = self.sums.as_ref().map(FamilySums::total);
         let marked_pages = self.marked_pages;
-        let figures = Prediction::of(space, self.setting, regions);
-        Some(Prediction { sites, pages, memory_limit, marked_pages, family, ..figures })
+        let figures = self.ended?.prediction(regions);
+        Some(Prediction { memory_limit, marked_pages, family, ..figures })
     }
-}
-
-/// What is present once khugepaged has scanned everything, if the configuration asks for that; otherwise `pages`.
-fn settled_pages(pages: Vec<StateRun>, kernel: &Kernel) -> Vec<StateRun> {
-    if kernel.config().khugepaged.work != KhugepagedWork::Settled {
-        return pages;
-    }
-    let mut states = Ranges::default();
-    pages.iter().for_each(|run| states.insert(run.first_page..run.first_page + run.pages, run.state));
-    for pmd in kernel.collapsed_by_scan() {
-        states.insert(pmd * PMD_PAGES..(pmd + 1) * PMD_PAGES, PageState::Thp);
-    }
-    let run = |(pages, state): (Range<u64>, PageState)| StateRun {
-        first_page: pages.start,
-        pages: pages.end - pages.start,
-        state,
-    };
-    states.iter().map(run).collect()
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::regions::{Part, Regions, Use};
 use crate::report::ObstacleCount;
-use crate::space::{Space, Tally};
+use crate::space::Tally;
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,13 +59,13 @@ struct Sum {
 
 /// The figures of each call site with touches or resident pages, most touches first. `pages` is what is present at the
 /// end.
-pub(crate) fn by_site(space: &Space, regions: &Regions, pages: &[StateRun]) -> Vec<SitePrediction> {
+pub(crate) fn by_site(parts: &[Tally], regions: &Regions, pages: &[StateRun]) -> Vec<SitePrediction> {
     let mut sums: BTreeMap<SiteUse, Sum> = BTreeMap::new();
     let owner = |part: &Part| match part.site {
         site if site != SiteId::UNKNOWN => SiteUse::Site(site),
         _ => SiteUse::Unknown(regions.all()[part.region.0 as usize].usage),
     };
-    for (tally, part) in space.parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.is_used()) {
+    for (tally, part) in parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.is_used()) {
         let sum = sums.entry(owner(part)).or_default();
         sum.regions += 1;
         sum.tally.add(tally);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use hksim_linux_mm::{
     Access, Advice, Backing, Content, KnownPages, KnownTraits, LockFlags, MapFlags, Protection, RemapSource, ThpDisable,
@@ -11,7 +12,7 @@ use hksim_memory_trace::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::at_start::{self, PagesKnown};
+use crate::at_start::{self, PagesKnown, SharedHuge};
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
 /// One operation of one address space.
@@ -197,6 +198,11 @@ impl Translator {
         Self { at_start: at_start.into_iter().collect(), tally, ..Self::default() }
     }
 
+    /// The same for a process whose family shared these huge pages when the recording began.
+    pub fn among(self, shared_huge: Arc<SharedHuge>) -> Self {
+        Self { known: PagesKnown::among(shared_huge), ..self }
+    }
+
     /// The mappings so far.
     pub fn regions(&self) -> &Regions {
         &self.regions
@@ -271,7 +277,7 @@ impl Translator {
             }
             Op::PagesAtStart(start) => {
                 self.note_start(start);
-                push(Action::KnowPages { pages: start.pages.clone(), state: at_start::state(start.state) });
+                self.known.operations(start).into_iter().for_each(&mut push);
             }
         }
         for step in &mut steps[before..] {

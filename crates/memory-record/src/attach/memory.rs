@@ -278,11 +278,11 @@ impl Reader {
 
     /// Pages of a mapping of which some are shared or given up.
     fn detailed(&self, mapping: &Mapping, run: &PagesInState, found: &mut Vec<PagesAtStart>) -> io::Result<()> {
-        // All parts of a huge page are in the same state.
         let step = if run.state == PageState::Huge { HUGE_PAGES } else { 1 };
         for start in run.pages.clone().step_by(ENTRIES_AT_ONCE as usize) {
             let part = start..run.pages.end.min(start + ENTRIES_AT_ONCE);
-            let entries: Vec<Entry> = self.states.entries(part.clone())?.into_iter().step_by(step as usize).collect();
+            let entries = self.states.entries(part.clone())?;
+            let entries: Vec<Entry> = entries.chunks(step as usize).filter_map(of_whole).collect();
             let given_up = self.given_up(mapping, &entries);
             for (page, (entry, is_given_up)) in part.clone().step_by(step as usize).zip(entries.iter().zip(given_up)) {
                 let state = match (run.state, entry.is_exclusive()) {
@@ -307,6 +307,12 @@ impl Reader {
         let read = flags.and_then(|flags| flags.lazily_freed(&frames).ok());
         read.unwrap_or_else(|| vec![false; entries.len()])
     }
+}
+
+/// The entry that tells the state of a page, given those of its parts: another process can map some parts of a huge page only.
+fn of_whole(parts: &[Entry]) -> Option<Entry> {
+    let is_shared = |part: &&Entry| part.is_present() && !part.is_exclusive();
+    parts.iter().find(is_shared).or(parts.first()).copied()
 }
 
 fn plain(state: PageState) -> PageAtStart {

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use hksim_linux_mm::{KernelConfig, KernelVersion, PageState, Rules, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_probe::memory_group::MemoryGroup;
 use hksim_memory_record::{AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, RecordingReport, attach};
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Outside, Setting, groups, simulate};
 use hksim_memory_trace::summarise;
@@ -270,43 +271,102 @@ fn frames(pid: u32, found: &mut BTreeSet<u64>) {
     }
 }
 
-/// The processes of a service that were there are one family with those that come later: each counts in the total, and
-/// what they share counts once in their group.
-#[test]
-fn a_service_is_one_family_with_the_children_that_it_had() {
-    let directory = TempDir::new().expect("a directory");
-    let (Some(path), Some(kernel)) = (compiled(&directory, "family"), this_kernel()) else { return };
-    let mut program = Program::start(&path, &["64"]);
-    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
-    let Some((report, _)) = recorded(&mut program, &options) else { return };
-    assert_eq!((report.files.len(), report.lost_events), (3, 0));
+/// The group's charge of a service, with its processes as they are now, is as predicted from the file of each: pages count
+/// once, however many processes share them. Returns the bytes in their frames.
+fn assert_charged(report: &RecordingReport, kernel: &KernelConfig) -> u64 {
     let (mut distinct, mut sum) = (BTreeSet::new(), 0);
     for file in &report.files {
         frames(file.pid, &mut distinct);
         sum += measured_bytes(file.pid).0;
     }
     let charged = distinct.len() as u64 * 4096;
-    assert!((88 << 20..90 << 20).contains(&charged), "{charged}: 64, 16 and 8 MiB");
     // Page tables, and the kernel's records of mappings.
     let more = 2 << 20;
     for file in &report.files {
-        let limited = |bytes| KernelConfig { memory_limit_bytes: Some(bytes), ..kernel.clone() };
-        let result = simulated(&file.path, limited(charged + more));
-        let prediction = &result.predictions[0];
+        let limited = |bytes| {
+            let kernel = KernelConfig { memory_limit_bytes: Some(bytes), ..kernel.clone() };
+            simulated(&file.path, kernel).predictions.remove(0)
+        };
+        let prediction = limited(charged + more);
         let family = prediction.family.expect("a family");
-        assert_eq!(family.processes, 3, "{}", file.path.display());
+        assert_eq!(family.processes, report.files.len() as u64, "{}", file.path.display());
         assert!(family.rss_bytes_peak.abs_diff(sum) < 1 << 20, "{family:?}, {sum} by smaps");
         let limit = prediction.memory_limit.as_ref().expect("a limit");
         assert!(limit.survives() && limit.pressure.charged_bytes_peak >= charged, "{limit:?}, {charged} by frames");
-        let result = simulated(&file.path, limited(charged - more));
-        assert!(!result.predictions[0].memory_limit.as_ref().expect("a limit").survives(), "{}", file.path.display());
+        assert!(!limited(charged - more).memory_limit.expect("a limit").survives(), "{}", file.path.display());
     }
+    charged
+}
+
+/// The processes of a service that were there are one family with those that come later: each counts in the total, and
+/// what they share counts once in their group.
+#[test]
+fn a_service_is_one_family_with_the_children_that_it_had() {
+    let directory = TempDir::new().expect("a directory");
+    let (Some(path), Some(kernel)) = (compiled(&directory, "family"), this_kernel()) else { return };
+    let mut program = Program::start(&path, &["grows", "64"]);
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    let Some((report, _)) = recorded(&mut program, &options) else { return };
+    assert_eq!((report.files.len(), report.lost_events), (3, 0));
+    let charged = assert_charged(&report, &kernel);
+    assert!((88 << 20..90 << 20).contains(&charged), "{charged}: 64, 16 and 8 MiB");
     // Touched before: told by its size, with what decides about it.
     let result = simulated(&report.files[0].path, kernel);
     let (traps, mapped) = (&result.traps_outside, &result.mapped_outside);
     assert_eq!(traps.get(&Outside::SharedMemory), None);
     let rss_bytes_peak = result.predictions[0].rss_bytes_peak;
     assert!(groups::outside_table(traps, mapped, result.traps_recorded, rss_bytes_peak).is_some(), "{mapped:?}");
+}
+
+/// A process maps huge pages as a whole, and its child parts of them.
+#[test]
+fn huge_pages_that_are_shared_in_parts_are_charged_once() {
+    let directory = TempDir::new().expect("a directory");
+    let (Some(path), Some(kernel)) = (compiled(&directory, "family"), this_kernel()) else { return };
+    let mut program = Program::start(&path, &["parts", "32"]);
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    let Some((report, _)) = recorded(&mut program, &options) else { return };
+    assert_eq!(report.files.len(), 2);
+    let charged = assert_charged(&report, &kernel);
+    assert!((32 << 20..33 << 20).contains(&charged), "{charged}");
+    let huge: Vec<u64> = report.files.iter().map(|file| measured_bytes(file.pid).1).collect();
+    eprintln!("{huge:?} bytes in whole huge pages");
+}
+
+/// Whether `family ends` survives a limit; an error where there are no control groups.
+fn survives(path: &Path, mib: &str, limit_bytes: u64) -> Result<bool, String> {
+    let group = MemoryGroup::create()?;
+    group.set_limit(Some(limit_bytes)).map_err(|why| why.to_string())?;
+    let mut program = Program::start(path, &["ends", mib]);
+    group.add(program.child.id()).map_err(|why| why.to_string())?;
+    program.child.stdin.as_mut().expect("its input").write_all(b"\n").expect("it waits");
+    Ok(program.line().starts_with("done"))
+}
+
+/// A program writes 16 MiB, its child copies 8 MiB and ends, and it writes 12 MiB elsewhere. The file of the child tells the
+/// same limit as its own: 28 MiB, which the kernel confirms.
+#[test]
+fn the_limit_of_a_family_is_that_of_each_file_also_of_one_that_ends_early() {
+    const MIB: u64 = 1 << 20;
+    let directory = TempDir::new().expect("a directory");
+    let (Some(path), Some(kernel)) = (compiled(&directory, "family"), this_kernel()) else { return };
+    let mut program = Program::start(&path, &["ends", "16"]);
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    let Some((report, _)) = recorded(&mut program, &options) else { return };
+    assert_eq!(report.files.len(), 2);
+    let charged = report.files.iter().map(|file| {
+        let kernel = KernelConfig { memory_limit_bytes: Some(1 << 40), ..kernel.clone() };
+        let limit = simulated(&file.path, kernel).predictions.remove(0).memory_limit;
+        limit.expect("a limit").pressure.charged_bytes_peak
+    });
+    let charged: Vec<u64> = charged.collect();
+    assert!(charged[0] == charged[1] && (28 * MIB..29 * MIB).contains(&charged[0]), "{charged:?}");
+    for (limit_bytes, is_met) in [(charged[0] + MIB, true), (26 * MIB, false)] {
+        match survives(&path, "16", limit_bytes) {
+            Ok(survives) => assert_eq!(survives, is_met, "{limit_bytes}"),
+            Err(why) => return eprintln!("skipped: {why}"),
+        }
+    }
 }
 
 /// With huge pages off, each touch is seen, so that other settings can be predicted; afterwards they are on again.

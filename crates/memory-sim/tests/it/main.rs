@@ -2,6 +2,7 @@
 
 mod attach;
 mod ends;
+mod families;
 mod placement;
 mod sites;
 mod stacks;
