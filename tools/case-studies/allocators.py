@@ -90,11 +90,12 @@ class Advisor:
     def __init__(self, hksim, work, budget):
         self.hksim, self.work, self.budget = str(Path(hksim).resolve()), work, budget
 
-    def json(self, *words):
-        done = subprocess.run([self.hksim, *words, "--format", "json"], cwd=self.work, capture_output=True, text=True)
+    def json(self, command, *words):
+        # The flag stands first: what follows `--` belongs to the program.
+        done = subprocess.run([self.hksim, command, "--format", "json", *words], cwd=self.work, capture_output=True, text=True)
         # 1: nothing meets the limits, or a row failed.
         if done.returncode not in (0, 1) or not done.stdout:
-            raise RuntimeError(f"hksim {' '.join(words)}: {done.stderr}")
+            raise RuntimeError(f"hksim {command} {' '.join(words)}: {done.stderr}")
         return json.loads(done.stdout)
 
     def record(self, name, session):
