@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Writes the data that the notebooks read: notebooks/export.sh HKSIM, where HKSIM is a built hksim. Takes about six minutes,
+# Writes the data that the notebooks read: notebooks/export.sh HKSIM, where HKSIM is a built hksim. Takes about ten minutes,
 # because `validate` measures on this machine.
 set -euo pipefail
 hksim=$(realpath "$1")
 cd "$(dirname "$0")/.."
 data=$PWD/notebooks/data
 traces=$PWD/traces
+tools=$PWD/tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$data"
@@ -53,10 +54,7 @@ apart=(up-to-511.hkt 512-to-780.hkt)
 validate e4-a.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${a[@]}"
 validate e4-b.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${b[@]}"
 validate e4-c.csv "${warm[@]}" "${apart[@]}" "${purging[@]}" "${c[@]}"
-"$hksim" trace cut -q warm-100k.hkt --events ..100k -o only-100k.hkt >/dev/null
-warm_ups=(warm-0.hkt warm-100k.hkt only-100k.hkt)
-times e4-time.json "${warm_ups[@]}" "${timed[@]}"
-times e4-time-a.json "${warm_ups[@]}" "${timed[@]}" --warm-slabs 0 --slab 16K "${a[@]}"
+"$tools/case-studies/warm_up.py" "$hksim" --json "$data/e4-time.json" >/dev/null
 
 validate e5-huge.csv r.hkt --preset hakmem --startup-touch 0,30M --huge never,thp
 validate e5-purged.csv redis-server.hkt "${bare[@]}" --huge never,thp --purge none,dontneed --warm-slabs 0

@@ -4,7 +4,8 @@
     tools/timing-aa.py HKSIM DRAWS TRACE... [-- FLAGS OF COMPARE]
 
 Each draw is a whole comparison of `glibc,glibc` with a seed of its own, from its first round to its stop rule. It gives
-two ratios that are 1: that of the second row, and that of the second run of the first row. Prints a Markdown table.
+two ratios that are 1: that of the second row, and that of the second run of the first row. A budget may end before there are
+enough rounds for an interval; such draws are counted apart. Prints a Markdown table.
 """
 
 import json
@@ -21,10 +22,15 @@ def draw(hksim, trace, seed, flags):
 def main():
     own, _, flags = [list(part) for part in split(sys.argv[1:])]
     hksim, draws, traces = own[0], int(own[1]), own[2:]
-    print("| Trace | Draws | A/A row contains 1 | Second row contains 1 | Verdict tie | Half interval, median | Rounds, median | Ended |")
-    print("|---|--:|--:|--:|--:|--:|--:|---|")
+    print("| Trace | Draws | Without interval | A/A row contains 1 | Second row contains 1 | Verdict tie | Half interval, median | Rounds, median | Ended |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for trace in traces:
-        found = [draw(hksim, trace, seed, flags) for seed in range(draws)]
+        drawn = [draw(hksim, trace, seed, flags) for seed in range(draws)]
+        name = trace.rsplit("/", 1)[-1].removesuffix(".hkt")
+        found = [result for result in drawn if has_intervals(result)]
+        if not found:
+            print(f"| {name} | {draws} | {draws} | | | | | | no draw has enough rounds: give a longer --budget |", flush=True)
+            continue
         again = [result["timing"]["same_again"] for result in found]
         second = [result["rows"][1]["ratio_to_first"] for result in found]
         contain = lambda ratios: sum(ratio["low"] <= 1 <= ratio["high"] for ratio in ratios)
@@ -33,8 +39,11 @@ def main():
         rounds = statistics.median(result["runs"] for result in found)
         ends = sorted({result["timing"]["ended"] for result in found})
         ended = ", ".join(f"{end} {sum(result['timing']['ended'] == end for result in found)}" for end in ends)
-        name = trace.rsplit("/", 1)[-1].removesuffix(".hkt")
-        print(f"| {name} | {draws} | {contain(again)} | {contain(second)} | {ties} | {100 * half:.2f} % | {rounds:.0f} | {ended} |", flush=True)
+        print(f"| {name} | {draws} | {draws - len(found)} | {contain(again)} | {contain(second)} | {ties} | {100 * half:.2f} % | {rounds:.0f} | {ended} |", flush=True)
+
+
+def has_intervals(result):
+    return all(ratio["low"] is not None for ratio in (result["timing"]["same_again"], result["rows"][1]["ratio_to_first"]))
 
 
 def split(words):

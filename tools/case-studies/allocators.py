@@ -71,7 +71,11 @@ def sessions(work):
     steps = [f'{cli} eval "{script}" 0 {KEYS}' for script in (FILL, DELETE, REFILL)]
     source = work / "tables.cpp"
     source.write_text(CPP)
-    compiler = subprocess.run(["g++", "-print-prog-name=cc1plus"], capture_output=True, text=True).stdout.strip() if shutil.which("g++") else "cc1plus"
+    compiler = ["cc1plus"]
+    if shutil.which("g++"):
+        # Not `g++`: it starts the compiler as another program, without these folders.
+        asked = lambda word: subprocess.run(["g++", word], capture_output=True, text=True, check=True).stdout.strip()  # noqa: E731
+        compiler = [asked("-print-prog-name=cc1plus"), "-imultiarch", asked("-print-multiarch")]
     return {
         "redis": Session(
             ["redis-server", "--port", str(PORT), "--bind", "127.0.0.1", "--save", "", "--dir", str(work), "--lua-time-limit", "0"],
@@ -82,7 +86,7 @@ def sessions(work):
         ),
         # Not through a shim that starts another program.
         "batch": Session([sys.executable, "-S", "-c", BATCH], needs=[sys.executable]),
-        "compiler": Session([compiler, "-quiet", "-O2", str(source), "-o", "/dev/null"], needs=[compiler]),
+        "compiler": Session([*compiler, "-quiet", "-O2", str(source), "-o", "/dev/null"], needs=[compiler[0]]),
     }
 
 
@@ -90,17 +94,19 @@ class Advisor:
     def __init__(self, hksim, work, budget):
         self.hksim, self.work, self.budget = str(Path(hksim).resolve()), work, budget
 
-    def json(self, *words):
-        done = subprocess.run([self.hksim, *words, "--format", "json"], cwd=self.work, capture_output=True, text=True)
+    def json(self, command, *words):
+        # The flag stands first: what follows `--` belongs to the program.
+        done = subprocess.run([self.hksim, command, "--format", "json", *words], cwd=self.work, capture_output=True, text=True)
         # 1: nothing meets the limits, or a row failed.
         if done.returncode not in (0, 1) or not done.stdout:
-            raise RuntimeError(f"hksim {' '.join(words)}: {done.stderr}")
+            raise RuntimeError(f"hksim {command} {' '.join(words)}: {done.stderr}")
         return json.loads(done.stdout)
 
     def record(self, name, session):
         trace = self.work / f"{name}.hkt"
         recorder = [self.hksim, "record", "-q", "-o", str(trace), "--", *session.command]
         if not session.load:
+            subprocess.run(session.command, check=True, stdout=subprocess.DEVNULL, cwd=self.work)
             subprocess.run(recorder, check=True, stdout=subprocess.DEVNULL, cwd=self.work)
             return trace
         server = subprocess.Popen(recorder, stdout=subprocess.DEVNULL, cwd=self.work)
