@@ -286,7 +286,7 @@ fn what_cannot_be_checked_is_refused_before_the_work_starts() {
     for (budget, part) in [
         (
             format!("{HEAD}[design.a]\non = \"glibc\"\nvmas = 1\n"),
-            "design.a: vmas: not known of a replay on an allocator, which has faults",
+            "design.a: vmas: not known of a replay on an allocator, which has ns_per_call, faults",
         ),
         (format!("{HEAD}[design.a]\non = \"gibc\"\nfaults = 1\n"), "design.a: --on gibc: unknown"),
         (format!("{HEAD}[design.a]\non = \"./none.so\"\nfaults = 1\n"), "none.so: cannot preload it"),
