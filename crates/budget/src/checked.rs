@@ -8,7 +8,7 @@ use crate::consumers::{Consumer, Consumers};
 use crate::growth::{Growth, growth};
 use crate::limit::Limit;
 use crate::metric::Metric;
-use crate::row::{Row, Stored, Subject};
+use crate::row::{Interval, Row, Stored, Subject};
 
 /// A limit and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,10 +22,21 @@ pub struct Checked {
     pub relative: Option<String>,
     /// The amount; absent if it is not known.
     pub amount: Option<f64>,
+    /// The interval of a measured time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
     /// The amount in the stored result.
     pub stored: Option<f64>,
-    /// Whether the limit is met. An amount or a limit that is not known does not meet it.
+    /// Whether the limit is met. An amount or a limit that is not known does not meet it; a time whose interval contains
+    /// the limit does.
     pub is_within: bool,
+}
+
+impl Checked {
+    /// Whether a measured time is neither above the limit nor below it: its interval contains the limit.
+    pub fn is_tie(&self) -> bool {
+        self.interval.zip(self.most).is_some_and(|(interval, most)| interval.low <= most && most < interval.high)
+    }
 }
 
 /// A difference between a row and the stored one.
@@ -126,15 +137,20 @@ impl CheckedRow {
         });
         let check = |limit: &Limit| {
             let amount = row.amount(limit.metric);
+            let interval = row.interval(limit.metric);
             let stored = before.and_then(|before| before.amount(limit.metric));
-            let most = limit.most(if is_replaced { amount } else { stored });
+            let base = if is_replaced { Some(&row) } else { before }.and_then(|from| from.base(limit.metric));
+            let most = limit.most(base);
+            // Above a limit is what is above it for certain.
+            let least = interval.map(|interval| interval.low).or(amount);
             Checked {
                 metric: limit.metric,
                 most,
                 relative: limit.is_change().then(|| limit.text.clone()),
                 amount,
+                interval,
                 stored,
-                is_within: amount.zip(most).is_some_and(|(amount, most)| amount <= most),
+                is_within: least.zip(most).is_some_and(|(least, most)| least <= most),
             }
         };
         let limits: Vec<Checked> = limits.iter().map(check).collect();
@@ -180,13 +196,19 @@ fn differences(before: &Row, now: &Row, version_before: &str, version: &str) -> 
     }
     // Its changes are those of the installs.
     for figure in Metric::ALL.into_iter().filter(|metric| *metric != Metric::InstallsPer1000Allocations) {
-        if let (Some(before), Some(now)) = (before.amount(figure), now.amount(figure))
-            && before != now
+        if let (Some(amount_before), Some(amount_now)) = (before.amount(figure), now.amount(figure))
+            && amount_before != amount_now
+            && !may_be_equal(before.interval(figure), now.interval(figure))
         {
-            found.push(Difference::Figure { figure, before, now });
+            found.push(Difference::Figure { figure, before: amount_before, now: amount_now });
         }
     }
     found
+}
+
+/// Whether two measured times have intervals that overlap.
+fn may_be_equal(one: Option<Interval>, other: Option<Interval>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one.low <= other.high && other.low <= one.high)
 }
 
 fn subjects(before: &Subject, now: &Subject) -> Vec<Difference> {
@@ -219,5 +241,71 @@ fn words(subject: &Subject) -> String {
         Subject::Policy { .. } => "a policy".into(),
         Subject::Allocator { on, .. } => on.clone(),
         Subject::Setting { setting } => setting.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_cost_model::MedianRange;
+    use hksim_explore::digest::Digest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::limit::Written;
+    use crate::row::Figures;
+
+    /// A row of a library whose calls take these nanoseconds.
+    fn row([low, median, high]: [f64; 3]) -> Row {
+        Row {
+            trace: "a.hkt".into(),
+            checksum: None,
+            design: "shipped".into(),
+            subject: Subject::Allocator { on: "./my.so".into(), library: None, library_checksum: None },
+            inputs: Digest::of(&json!({})),
+            allocations: 1,
+            figures: Figures { ns_per_call: Some(MedianRange { low, median, high }), ..Figures::default() },
+            measured: None,
+        }
+    }
+
+    /// What comes of a limit: met, a tie.
+    fn check(now: [f64; 3], limit: &str, before: Option<[f64; 3]>) -> (bool, bool) {
+        let limit = Limit::of(Metric::NsPerCall, &Written::Text(limit.into())).expect("a limit");
+        let rows = before.map(row).into_iter().collect();
+        let stored =
+            Stored { schema: 2, hksim_version: "1".into(), rows, consumers: Vec::new(), libraries: Vec::new() };
+        let baseline = Baseline { stored: before.map(|_| &stored), is_replaced: false, consumers: &[], version: "1" };
+        let checked = CheckedRow::of(row(now), &[limit], &baseline);
+        let limit = &checked.limits[0];
+        assert_eq!(checked.is_within(), limit.is_within);
+        (limit.is_within, limit.is_tie())
+    }
+
+    #[test]
+    fn a_measured_time_breaks_a_limit_below_its_whole_interval_only() {
+        let time = [19.0, 20.0, 21.0];
+        for (limit, expected) in [
+            ("18.9", (false, false)),
+            ("19", (true, true)),
+            ("19.5", (true, true)),
+            ("20.9", (true, true)),
+            ("21", (true, false)),
+            ("40", (true, false)),
+        ] {
+            assert_eq!(check(time, limit, None), expected, "{limit}");
+        }
+        // A change counts from the most that the stored time can have been: 20.
+        let before = Some([18.0, 19.0, 20.0]);
+        assert_eq!(check(time, "+0", before), (true, true));
+        assert_eq!(check(time, "+10%", before), (true, false));
+        assert_eq!(check([20.1, 21.0, 22.0], "+0", before), (false, false));
+        assert_eq!(check([20.1, 21.0, 22.0], "+0", None), (false, false), "there is nothing to compare with");
+    }
+
+    #[test]
+    fn times_that_may_be_equal_are_no_difference() {
+        let differ = |before, now| differences(&row(before), &row(now), "1", "1").len();
+        assert_eq!(differ([18.0, 19.0, 20.0], [19.9, 21.0, 22.0]), 0);
+        assert_eq!(differ([18.0, 19.0, 20.0], [20.1, 21.0, 22.0]), 1);
     }
 }

@@ -35,3 +35,4 @@ pub mod run;
 pub mod sentences;
 pub mod setting;
 mod simulated;
+mod timed;

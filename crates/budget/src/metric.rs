@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Predicted nanoseconds per call.
+    /// Nanoseconds per call: predicted, or measured on a real allocator.
     #[serde(alias = "time")]
     NsPerCall,
     /// Predicted system time in seconds.
@@ -125,7 +125,7 @@ impl Metric {
             (Metric::NsPerCall, Kind::Design) => false,
             (_, Kind::Policy | Kind::Design)
             | (Metric::Faults | Metric::Traps | Metric::RssPeak | Metric::RssBytesEnd, _)
-            | (Metric::LiveBytesEnd, Kind::Allocator)
+            | (Metric::LiveBytesEnd | Metric::NsPerCall, Kind::Allocator)
             | (Metric::SystemTimeS | Metric::Installs | Metric::Vmas, Kind::Setting) => true,
             (_, Kind::Allocator | Kind::Setting) => false,
         }

@@ -14,6 +14,7 @@ use crate::error::BudgetError;
 use crate::metric::Metric;
 use crate::row::{Figures, Measured, MetricRange, Subject};
 use crate::run::{Design, Held};
+use crate::timed::ns_per_call;
 
 /// Replays of a trace at most.
 const RUNS_MAX: usize = 5;
@@ -38,15 +39,19 @@ pub(crate) fn replayed(
 ) -> Result<Held, BudgetError> {
     let target = here(design, allocator)?;
     let touch = TouchRule::usual(trace.header.touch);
-    let runs = runs(&spec(path, target, touch))?;
+    let spec = spec(path, target, touch);
+    let runs = runs(&spec)?;
     check_known(design, &runs)?;
+    let is_timed = design.limits.iter().any(|limit| limit.metric == Metric::NsPerCall);
+    let ns_per_call = is_timed.then(|| ns_per_call(&spec)).transpose()?;
     let environment = runs.first().map(|run| &run.environment);
     let inputs = Digest::of(&json!({
         "touch": touch,
         "kernel": environment.map(|machine| &machine.kernel_release),
         "thp": environment.map(|machine| (&machine.thp_enabled, &machine.mthp_enabled)),
     }));
-    Ok(Held { subject: subject(allocator, target), inputs, figures: figures(&runs), measured: Some(measured(&runs)) })
+    let figures = Figures { ns_per_call, ..figures(&runs) };
+    Ok(Held { subject: subject(allocator, target), inputs, figures, measured: Some(measured(&runs)) })
 }
 
 /// What a design is replayed on.

@@ -113,7 +113,7 @@ pub struct Figures {
     /// System time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<Price>,
-    /// Nanoseconds per call.
+    /// Nanoseconds per call. Of a real allocator, the median and the interval of timed replays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns_per_call: Option<MedianRange>,
     /// Their parts.
@@ -128,6 +128,15 @@ pub struct Measured {
     pub runs: u32,
     /// The figures that differed between them.
     pub ranges: Vec<MetricRange>,
+}
+
+/// The interval that contains a true time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
 }
 
 /// The range of a figure over several runs.
@@ -150,6 +159,18 @@ impl Row {
             }
             _ => self.figures.amount(metric),
         }
+    }
+
+    /// The interval of a measured time; `None` for other figures.
+    pub fn interval(&self, metric: Metric) -> Option<Interval> {
+        let is_time = metric == Metric::NsPerCall && self.subject.kind() == Kind::Allocator;
+        let time = self.figures.ns_per_call.filter(|_| is_time)?;
+        Some(Interval { low: time.low, high: time.high })
+    }
+
+    /// The amount from which a change of a metric counts: of a measured time the most that it can be.
+    pub fn base(&self, metric: Metric) -> Option<f64> {
+        self.interval(metric).map(|interval| interval.high).or_else(|| self.amount(metric))
     }
 
     /// The range of a metric over the runs that measured it, if they differed.

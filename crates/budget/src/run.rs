@@ -106,7 +106,11 @@ impl Design {
                 let why = format!("not known of {what}, which has {}", known.join(", "));
                 return Err(self.unknown(limit.metric, &why));
             }
-            if matches!(limit.metric, Metric::NsPerCall | Metric::SystemTimeS) && machine.profile.is_none() {
+            let is_predicted = self.kind() != Kind::Allocator;
+            if is_predicted
+                && matches!(limit.metric, Metric::NsPerCall | Metric::SystemTimeS)
+                && machine.profile.is_none()
+            {
                 return Err(self.unknown(limit.metric, "needs `profile`, a file that `hksim calibrate -o` wrote"));
             }
         }

@@ -35,8 +35,11 @@ fn broken_limit(checked: &CheckedRow, limit: &Checked) -> String {
             let range =
                 checked.row.range(limit.metric).map(|range| limit.metric.texts(&[range.low, range.high]).join(" to "));
             let range = range.map_or(String::new(), |range| format!(", {range} in the runs"));
+            let interval =
+                limit.interval.map(|interval| limit.metric.texts(&[interval.low, interval.high]).join(" to "));
+            let interval = interval.map_or(String::new(), |interval| format!(", 95 % interval {interval}"));
             let relative = relative.map_or(String::new(), |relative| format!(", {relative}"));
-            format!("{amount} {name} (at most {most} allowed{relative}{range})")
+            format!("{amount} {name} (at most {most} allowed{relative}{range}{interval})")
         }
         (None, _, _) => {
             format!("{name} cannot be compared: no stored amount; store this result with --update")

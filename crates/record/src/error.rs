@@ -137,13 +137,17 @@ pub enum RecordError {
         exit: Option<Exit>,
     },
     /// There is no such process.
-    #[error("process {pid}: there is no such process; give the process id of a program that hksim record started")]
+    #[error(
+        "process {pid}: there is no such process; give the process id of a program that hksim record or hksim trial started"
+    )]
     NoProcess {
         /// Its process id.
         pid: u32,
     },
     /// The process is not being recorded.
-    #[error("process {pid}: not being recorded; give the process id of a program that hksim record started")]
+    #[error(
+        "process {pid}: not being recorded; give the process id of a program that hksim record or hksim trial started"
+    )]
     NotRecorded {
         /// Its process id.
         pid: u32,

@@ -1,5 +1,5 @@
 //! Tables that the command prints and a report shows.
-use hksim_budget::checked::{CheckedRow, Difference};
+use hksim_budget::checked::{Checked, CheckedRow, Difference};
 use hksim_budget::sentences::broken;
 use hksim_explore::sentences::percent_signed;
 use hksim_text::plain;
@@ -116,6 +116,11 @@ pub fn checked(rows: &[CheckedRow], is_stored: bool, columns: Option<usize>) -> 
     let mut lines = limits(rows).fitted(columns.unwrap_or(usize::MAX));
     lines.push(String::new());
     lines.extend(rows.iter().filter_map(broken));
+    if rows.iter().flat_map(|checked| &checked.limits).any(Checked::is_tie) {
+        lines.push(
+            "tie: the limit is within the 95 % interval of the measured time, so it is not known to be broken".into(),
+        );
+    }
     let is_new = |checked: &CheckedRow| checked.differences.contains(&Difference::NotStored);
     if !is_stored && rows.iter().any(is_new) {
         lines.push("Some rows have no stored result to compare with; add --update to store this one.".into());
@@ -123,6 +128,15 @@ pub fn checked(rows: &[CheckedRow], is_stored: bool, columns: Option<usize>) -> 
     let is_within = rows.iter().all(CheckedRow::is_within);
     lines.push(format!("budget: {}\n", if is_within { "ok" } else { "broken" }));
     lines.join("\n")
+}
+
+/// What came of a limit.
+fn outcome(limit: &Checked) -> &'static str {
+    match (limit.is_within, limit.is_tie()) {
+        (false, _) => "BROKEN",
+        (true, true) => "tie",
+        (true, false) => "ok",
+    }
 }
 
 /// The limits of each row, with what came of them.
@@ -145,7 +159,7 @@ pub fn limits(rows: &[CheckedRow]) -> Table {
                 most,
                 stored,
                 change.map_or(String::new(), |(now, before)| percent_signed(now / before - 1.0)),
-                if limit.is_within { "ok" } else { "BROKEN" }.to_string(),
+                outcome(limit).to_string(),
             ]);
         }
     }

@@ -29,6 +29,8 @@ pub const COLUMNS: [&str; 13] = [
 ];
 /// The columns that a narrow table leaves out, the least important first.
 const OPTIONAL: [usize; 5] = [11, 8, 9, 7, 5];
+/// Columns of the table of RSS at marks.
+const MARKS: usize = 5;
 
 /// A result as text, in tables of at most this many columns.
 pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
@@ -51,6 +53,11 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
     if table.rows().next().is_some() {
         lines.extend(shown(&table).fitted(columns.unwrap_or(usize::MAX)));
         lines.extend(legend(report));
+    }
+    if let Some(at_marks) = at_marks(&trial.rows) {
+        lines.push(String::new());
+        lines.extend(at_marks.fitted(columns.unwrap_or(usize::MAX)));
+        lines.push("RSS at a mark: of all processes, shared pages once, over all runs".to_string());
     }
     lines.extend(
         report
@@ -85,6 +92,25 @@ pub fn verdict(report: &TrialReport) -> Vec<String> {
         amounts: vec![Amount::bytes("least peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
     });
     verdict::lines(&contenders.collect::<Vec<_>>(), report.trial.same_again.as_ref())
+}
+
+/// RSS at the first marks of the program; `None` if no row has any.
+pub fn at_marks(rows: &[Row]) -> Option<Table> {
+    let marked: Vec<&Row> = rows.iter().filter(|row| !row.rss_bytes_at_marks.is_empty()).collect();
+    let names: Vec<&str> = marked.first()?.rss_bytes_at_marks.iter().map(|at| at.mark.as_str()).take(MARKS).collect();
+    let has_settings = marked.iter().any(|row| row.setting.is_some());
+    let setting = |word: &str| has_settings.then(|| word.to_string());
+    let head = ["allocator".to_string()].into_iter().chain(setting("setting"));
+    let words: &[usize] = if has_settings { &[0, 1] } else { &[0] };
+    let mut table = Table::new(head.chain(names.iter().map(|name| format!("RSS at {}", plain(name)))), words);
+    for row in marked {
+        // A row in which fewer marks are known may have others in these places.
+        let at = |(at, name): (usize, &&str)| row.rss_bytes_at_marks.get(at).filter(|found| found.mark == *name);
+        let cell = |place| counts(&at(place).map(|found| found.rss_bytes), bytes);
+        let setting = setting(row.setting.as_deref().unwrap_or_default());
+        table.push([row.allocator.clone()].into_iter().chain(setting).chain(names.iter().enumerate().map(cell)));
+    }
+    Some(table)
 }
 
 /// What replays promised, and whether the program kept it; `None` without promises.
@@ -237,7 +263,33 @@ fn seconds(time: &Option<Estimate>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hksim_results::trial::AtMark;
+
     use super::*;
+
+    #[test]
+    fn marks_are_columns_of_a_table_of_their_own() {
+        let mib = |median: u64| Spread::of([Some(median << 20)]).expect("a run");
+        let marked = |allocator: &str, marks: &[(&str, u64)]| {
+            let at = |&(mark, rss): &(&str, u64)| AtMark { mark: mark.to_string(), rss_bytes: mib(rss) };
+            Row { rss_bytes_at_marks: marks.iter().map(at).collect(), ..Row::new(allocator, None) }
+        };
+        let rows = [
+            marked(PRESENT, &[("loaded", 64), ("freed", 2)]),
+            marked("other", &[("freed", 32)]),
+            marked("third", &[("loaded", 65), ("freed", 9)]),
+            marked("none", &[]),
+        ];
+        let table = at_marks(&rows).expect("marks");
+        let expected = [
+            ["allocator", "RSS at loaded", "RSS at freed"],
+            [PRESENT, "64.0 MiB", "2.0 MiB"],
+            ["other", "-", "-"],
+            ["third", "65.0 MiB", "9.0 MiB"],
+        ];
+        assert_eq!(table.rows().map(<[String]>::to_vec).collect::<Vec<_>>(), expected);
+        assert!(at_marks(&[Row::new(PRESENT, None)]).is_none());
+    }
 
     #[test]
     fn times_have_four_digits() {

@@ -47,6 +47,9 @@ pub struct Row {
     pub huge_bytes_peak: Option<u64>,
     /// Resident bytes of all processes of a server after its load, in the sampled run.
     pub tree_rss_bytes_loaded: Option<u64>,
+    /// Resident bytes of all processes when the program named a moment, in the order of the moments.
+    #[serde(default)]
+    pub rss_bytes_at_marks: Vec<AtMark>,
     /// Minor faults of a run, of all processes, from the start to the end.
     pub faults: Option<Spread<u64>>,
     /// Faults that read from a disk.
@@ -83,6 +86,7 @@ impl Row {
             tree_rss_bytes_peak: None,
             huge_bytes_peak: None,
             tree_rss_bytes_loaded: None,
+            rss_bytes_at_marks: Vec::new(),
             faults: None,
             major_faults: None,
             status: None,
@@ -92,6 +96,15 @@ impl Row {
             notes: Vec::new(),
         }
     }
+}
+
+/// The memory of all processes of a program at a moment that it named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AtMark {
+    /// The name.
+    pub mark: String,
+    /// Resident bytes over all runs, shared pages counted once.
+    pub rss_bytes: Spread<u64>,
 }
 
 /// The result of a trial.

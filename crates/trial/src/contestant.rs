@@ -16,6 +16,7 @@ use hksim_timing::{Sample, Subject, Timings, median_with_interval};
 use crate::error::RunError;
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::marks::{Mark, over_runs};
 use crate::output::Contents;
 use crate::run::{Purpose, Run, Watch, run};
 use crate::serving::{Variable, is_c_library, is_same, serving};
@@ -68,6 +69,7 @@ struct Record {
     rss_bytes_peak: Vec<u64>,
     faults: Vec<u64>,
     major_faults: Vec<u64>,
+    marks: Vec<Vec<Mark>>,
     processes_stopped: u32,
     was_killed: bool,
 }
@@ -222,6 +224,11 @@ impl<'a> Contestant<'a> {
         let spread = |figures: &[u64]| Spread::of(figures.iter().copied().map(Some));
         row.rss_bytes_peak = spread(&record.rss_bytes_peak);
         (row.faults, row.major_faults) = (spread(&record.faults), spread(&record.major_faults));
+        let (at_marks, others) = over_runs(&record.marks);
+        row.rss_bytes_at_marks = at_marks;
+        if !others.is_empty() {
+            row.notes.push(format!("not every run set the marks {}, so they have no RSS", others.join(", ")));
+        }
         if record.processes_stopped > 0 {
             let all = of(record.processes_stopped.into(), "process");
             row.notes.push(format!("up to {all} outlived the program by 2 s in each run and were stopped"));
@@ -268,6 +275,7 @@ impl Record {
         self.rss_bytes_peak.push(run.ended.rss_bytes_peak);
         self.faults.push(run.ended.minor_faults);
         self.major_faults.push(run.ended.major_faults);
+        self.marks.push(run.marks.clone());
         self.processes_stopped = self.processes_stopped.max(run.ended.processes_stopped);
         self.was_killed |= run.ended.was_killed;
     }

@@ -22,6 +22,17 @@ pub enum TrialError {
     },
 }
 
+/// A moment cannot be marked.
+#[derive(Debug, Error)]
+pub enum MarkError {
+    /// The name is empty or too long.
+    #[error(transparent)]
+    Name(#[from] hksim_record::RecordError),
+    /// The trial is over, or this user may not mark.
+    #[error("the trial did not take the mark: {0}")]
+    NotTaken(#[source] io::Error),
+}
+
 /// A row has no figures.
 #[derive(Debug, Error)]
 pub enum RunError {

@@ -5,6 +5,7 @@ mod error;
 mod job;
 mod keeper;
 mod machine;
+mod marks;
 mod output;
 mod run;
 mod sampling;
@@ -25,9 +26,10 @@ use hksim_validate::memory::Supervision;
 
 use contestant::{Contestant, Shared};
 
-pub use error::{RunError, TrialError};
+pub use error::{MarkError, RunError, TrialError};
 pub use keeper::{KEEPER_ARGUMENT, keeper_main};
 pub use machine::Machine;
+pub use marks::mark;
 
 /// The program that is tried. It runs in this process's working directory and environment, without a terminal.
 #[derive(Clone, Debug)]

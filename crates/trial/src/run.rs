@@ -18,6 +18,7 @@ use hksim_validate::memory::{Moment, Supervision};
 use crate::error::RunError;
 use crate::job::{Ended, Job, Message, receive, send};
 use crate::keeper::KEEPER_ARGUMENT;
+use crate::marks::{Mark, Marks};
 use crate::output::Stream;
 use crate::sampling::Seen;
 use crate::tree::{self, Memory};
@@ -33,6 +34,8 @@ pub(crate) struct Run {
     pub(crate) stderr: Stream,
     /// What was seen of it, if it was sampled.
     pub(crate) seen: Seen,
+    /// The moments that the program named.
+    pub(crate) marks: Vec<Mark>,
     /// Memory of a server after its load, if it was sampled.
     pub(crate) loaded: Option<Memory>,
 }
@@ -74,9 +77,12 @@ pub(crate) fn run(job: &Job, watch: &Watch<'_>, purpose: Purpose<'_>) -> Result<
             reached.push(Reached { at, cpu_ns, memory });
         }
     };
+    let taking = Marks::of(pid).map_err(RunError::Keeper)?;
     let supervisor = watch.supervision.supervisor(watch.known);
-    let (answer, trouble) = supervisor
-        .watch(watch.listener, &note, |started| kept(job, socket, &mut || started(pid as i32), (pid, purpose)));
+    let ((answer, trouble), marks) = taking.during(|| {
+        supervisor
+            .watch(watch.listener, &note, |started| kept(job, socket, &mut || started(pid as i32), (pid, purpose)))
+    });
     // It ends after its last message, or when its socket is closed.
     keeper.wait().map_err(RunError::Keeper)?;
     let (ended, seen) = answer?;
@@ -92,7 +98,7 @@ pub(crate) fn run(job: &Job, watch: &Watch<'_>, purpose: Purpose<'_>) -> Result<
         }
         _ => (ended.cpu_ns, ended.wall_ns, None),
     };
-    Ok(Run { ended, cpu_ns, wall_ns, stdout, stderr, seen, loaded })
+    Ok(Run { ended, cpu_ns, wall_ns, stdout, stderr, seen, marks, loaded })
 }
 
 impl Run {

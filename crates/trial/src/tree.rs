@@ -1,7 +1,10 @@
 //! The processes below a keeper: which they are, their processor time, and their memory.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
+
+use crate::keeper::KEEPER_ARGUMENT;
 
 /// Numbers of all descendants of a process, the process itself excluded.
 pub(crate) fn descendants(of: u32) -> Vec<u32> {
@@ -19,6 +22,28 @@ fn children(of: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{of}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
+/// The nearest keeper above a process.
+pub(crate) fn keeper_above(pid: u32) -> Option<u32> {
+    let mut above = iter::successors(parent(pid), |&pid| parent(pid));
+    above.find(|&pid| is_keeper(pid))
+}
+
+/// The parent of a process; `None` if it has none that this process can see.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    fields_after_name(&stat)?.nth(1)?.parse().ok().filter(|&pid| pid > 0)
+}
+
+fn is_keeper(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|&byte| byte == 0).nth(1) == Some(KEEPER_ARGUMENT.as_bytes())
+}
+
+/// The fields of `/proc/PID/stat` from the third, the state. The name before them, in parentheses, may contain spaces.
+fn fields_after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace())
 }
 
 /// Processor time so far of all processes below a keeper: of those that live to the nanosecond, of those that have ended
@@ -44,9 +69,8 @@ fn clock_ns(pid: u32) -> u64 {
 /// Processor time of the children for which a process has waited (`cutime` and `cstime`, proc_pid_stat(5)).
 fn ended_children_ns(pid: u32) -> u64 {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0 };
-    // The name, in parentheses, may contain spaces. The fields after it begin with the third.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
-    let ticks: u64 = fields.split_whitespace().skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let Some(fields) = fields_after_name(&stat) else { return 0 };
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     // SAFETY: asks for a constant.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     ticks * 1_000_000_000 / ticks_per_s
@@ -63,10 +87,14 @@ pub(crate) struct Memory {
     pub(crate) huge_bytes: u64,
 }
 
-/// The memory of all processes below a keeper. Of processes that may not be looked at it has nothing.
+/// The memory of all processes below a keeper.
 pub(crate) fn memory_of_all(keeper: u32) -> Memory {
-    let all = descendants(keeper).into_iter().filter_map(memory);
-    all.fold(Memory::default(), |sum, one| Memory {
+    memory_of(descendants(keeper))
+}
+
+/// The memory of some processes. Of those that may not be looked at it has nothing.
+pub(crate) fn memory_of(processes: impl IntoIterator<Item = u32>) -> Memory {
+    processes.into_iter().filter_map(memory).fold(Memory::default(), |sum, one| Memory {
         rss_bytes: sum.rss_bytes + one.rss_bytes,
         shared_out_bytes: sum.shared_out_bytes + one.shared_out_bytes,
         huge_bytes: sum.huge_bytes + one.huge_bytes,

@@ -1,6 +1,7 @@
-//! `hksim mark`: marks moments of a running recording, and pauses and restarts it.
+//! `hksim mark`: marks moments of a running recording or trial, and pauses and restarts a recording.
 
 use anyhow::{Result, bail};
+use hksim_record::RecordError;
 use hksim_record::control::{Control, EndReason};
 
 use crate::output::warn;
@@ -9,10 +10,10 @@ use crate::output::warn;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim mark 4711 loaded\n  hksim mark 4711 --stop")]
 pub struct Args {
-    /// Act on the recording of this process (a process of the recorded program, not hksim)
+    /// Act on the recording or the trial of this process (a process of the program, not hksim)
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Mark this moment with a name in every trace of the recording
+    /// Mark this moment with a name in every trace of the recording, or in the trial
     #[arg(value_name = "NAME", required_unless_present_any = ["start", "stop", "end"])]
     name: Option<String>,
     /// Restart recording
@@ -29,9 +30,13 @@ pub struct Args {
 /// Marks, pauses or restarts.
 ///
 /// # Errors
-/// The process is not being recorded, or belongs to another user.
+/// The process is neither recorded nor tried, or belongs to another user.
 pub fn run(args: &Args) -> Result<()> {
-    let control = Control::of_process(args.pid)?;
+    let only_name = args.name.as_ref().filter(|_| !(args.start || args.stop || args.end));
+    let control = match (Control::of_process(args.pid), only_name) {
+        (Err(RecordError::NotRecorded { .. }), Some(name)) if hksim_trial::mark(args.pid, name)? => return Ok(()),
+        (control, _) => control?,
+    };
     if let Some(name) = &args.name {
         control.mark(name)?;
     }

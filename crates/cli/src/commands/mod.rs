@@ -36,7 +36,7 @@ use anyhow::Result;
 pub enum Command {
     /// Record a program's allocator calls, or its page operations
     Record(record::Args),
-    /// Mark a moment of a running recording, or pause and restart it
+    /// Mark a moment of a running recording or trial, or pause and restart a recording
     Mark(mark::Args),
     /// Convert another tool's trace to a .hkt trace
     Import(import::Args),

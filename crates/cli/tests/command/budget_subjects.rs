@@ -56,6 +56,29 @@ fn an_allocator_is_held_to_what_a_replay_measures() {
 }
 
 #[test]
+fn the_time_of_a_library_breaks_only_a_limit_below_its_whole_interval() {
+    let bench = Bench::with_trace();
+    let budget = |limit: &str| format!("{HEAD}[design.shipped]\non = \"glibc\"\nns_per_call = {limit}\n");
+    let (code, text) = check(&bench, &budget("0.01"), "");
+    assert!(code == Some(1) && text.contains("BROKEN") && text.contains("95 % interval"), "{text}");
+    let row = &result_of(&bench, "check budget.toml")["rows"][0];
+    let interval = ["low", "high"].map(|end| row["limits"][0]["interval"][end].as_f64().expect("an end"));
+    let median = row["limits"][0]["amount"].as_f64().expect("a time");
+    assert!(0.0 < interval[0] && interval[0] <= median && median <= interval[1], "{row}");
+    // Replays of the same trace in other processes, timed by another command.
+    let timed = bench.json("replay rm.hkt --on glibc --runs 9")["cpu_ns_per_call"]["median"].as_f64().expect("a time");
+    assert!((0.3..3.0).contains(&(median / timed)), "{median} and {timed}");
+    let (code, text) = check(&bench, &budget("1e6"), "--update");
+    assert!(code == Some(0) && text.contains("budget: ok"), "{text}");
+    // From the stored result: a hundred times its time is not exceeded by a busy machine.
+    let (code, text) = check(&bench, &budget("\"+10000%\""), "");
+    assert!(code == Some(0) && !text.contains("BROKEN"), "{text}");
+    // Without a limit, nothing is timed.
+    check(&bench, &format!("{HEAD}[design.shipped]\non = \"glibc\"\nfaults = \"1M\"\n"), "");
+    assert_eq!(result_of(&bench, "check budget.toml")["rows"][0]["figures"]["ns_per_call"], Value::Null);
+}
+
+#[test]
 fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
     let bench = Bench::with_trace();
     fs::create_dir(bench.path("ci")).expect("a folder");
@@ -263,7 +286,7 @@ fn what_cannot_be_checked_is_refused_before_the_work_starts() {
     for (budget, part) in [
         (
             format!("{HEAD}[design.a]\non = \"glibc\"\nvmas = 1\n"),
-            "design.a: vmas: not known of a replay on an allocator, which has faults",
+            "design.a: vmas: not known of a replay on an allocator, which has ns_per_call, faults",
         ),
         (format!("{HEAD}[design.a]\non = \"gibc\"\nfaults = 1\n"), "design.a: --on gibc: unknown"),
         (format!("{HEAD}[design.a]\non = \"./none.so\"\nfaults = 1\n"), "none.so: cannot preload it"),

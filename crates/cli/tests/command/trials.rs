@@ -265,3 +265,86 @@ fn never_is_for_the_program_alone() {
     assert_eq!(rows[1]["reason"], "other output: other content in 15 bytes");
     assert_eq!(fs::read_to_string(MODE).expect("the mode"), before);
 }
+
+/// Holds 64 MiB at the first mark and nothing at the second. At each it writes its own RSS, as the kernel counts it, to a
+/// file for each allocator.
+const MARKING: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void mark(const char *name) {
+    char command[4096];
+    long size, pages;
+    FILE *statm = fopen("/proc/self/statm", "r"), *own = fopen(getenv("LD_PRELOAD") ? "lean" : "present", "a");
+    if (!statm || !own || fscanf(statm, "%ld %ld", &size, &pages) != 2) exit(2);
+    fprintf(own, "%s %ld\n", name, pages * sysconf(_SC_PAGESIZE));
+    fclose(statm);
+    fclose(own);
+    snprintf(command, sizeof command, "\"$HKSIM\" mark %d %s", (int)getpid(), name);
+    if (system(command)) exit(3);
+}
+int main(void) {
+    char *held = malloc(64 << 20);
+    memset(held, 1, 64 << 20);
+    mark("loaded");
+    free(held);
+    mark("freed");
+    return 0;
+}
+"#;
+
+/// The bytes that the marking program read itself at a mark, one of each run.
+fn own_bytes(bench: &Bench, file: &str, mark: &str) -> Vec<u64> {
+    let log = fs::read_to_string(bench.path(file)).expect("what the program wrote");
+    let of_mark = log.lines().filter_map(|line| line.strip_prefix(mark)?.trim().parse().ok());
+    of_mark.collect()
+}
+
+#[test]
+fn rss_at_marks_is_what_the_program_reads_itself() {
+    let Some(bench) = prepared() else { return };
+    compiled(&bench, "marking", MARKING, &[]).expect("a compiler");
+    let marked = |format: &str| {
+        let line = format!("trial --allocators ./lean.so --runs 2 --format {format} -- ./marking");
+        let mut command = bench.command(&line);
+        let ran = Ran::of(&line, command.env("HKSIM", env!("CARGO_BIN_EXE_hksim")).output().expect("hksim starts"));
+        assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+        ran.stdout
+    };
+    let trial: Value = serde_json::from_str(&marked("json")).expect("JSON");
+    for (name, file) in [("present", "present"), ("./lean.so", "lean")] {
+        let at_marks = row(&trial, name)["rss_bytes_at_marks"].as_array().expect("marks");
+        assert_eq!(at_marks.iter().map(|at| &at["mark"]).collect::<Vec<_>>(), ["loaded", "freed"], "{name}");
+        for at in at_marks {
+            let mark = at["mark"].as_str().expect("a name");
+            // Pages of the C library, which other processes share, count as a part in the one and in full in the other.
+            let own = own_bytes(&bench, file, mark);
+            assert!(own.len() >= 3, "{name}: a sampled run and two rounds: {own:?}");
+            for bytes in ["min", "median", "max"].map(|part| number(at, &format!("rss_bytes.{part}"))) {
+                assert!(own.iter().all(|own| own.abs_diff(bytes) < 3 << 20), "{name}: {mark}: {bytes}, own {own:?}");
+            }
+        }
+    }
+    // glibc gives a block of 64 MiB back. The library of this test frees nothing.
+    let freed = |name: &str| number(&row(&trial, name)["rss_bytes_at_marks"][1], "rss_bytes.median");
+    assert!(freed("present") < 8 << 20 && freed("./lean.so") > 64 << 20, "{trial}");
+    let table = marked("table");
+    assert!(table.contains("RSS at loaded") && table.contains("RSS at freed"), "{table}");
+}
+
+#[test]
+fn a_shell_marks_without_an_environment_and_others_are_refused() {
+    let bench = Bench::new();
+    let hksim = env!("CARGO_BIN_EXE_hksim");
+    let program = format!("env -i {hksim} mark $$ up; {hksim} mark $$ 'a name'; true");
+    let (ran, trial) = trial(&bench, "--allocators present --runs 1", &["sh", "-c", &program]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let at_marks = row(&trial, "present")["rss_bytes_at_marks"].as_array().expect("marks");
+    assert_eq!(at_marks.iter().map(|at| &at["mark"]).collect::<Vec<_>>(), ["up", "a name"]);
+    let own = std::process::id();
+    assert!(bench.refused(&format!("mark {own} up")).contains("not being recorded"));
+    // A program without marks has no table of them.
+    let text = bench.ok("trial --allocators present --runs 1 -- true");
+    assert!(!text.contains("RSS at"), "{text}");
+}
