@@ -22,9 +22,10 @@ rm -rf "$folder/packages"
 mkdir -p "$folder/packages"
 selected=("${crates[@]/#/--package=}")
 cargo package --quiet --allow-dirty --no-verify --target-dir "$folder/target" "${selected[@]}"
+# `m`: the files' times in an archive are always the same, so cargo would take those of another version for unchanged.
 for crate in "${crates[@]}"; do
     archives=("$folder/target/package/$crate"-[0-9]*.crate)
-    tar -xzf "${archives[0]}" -C "$folder/packages"
+    tar -xzmf "${archives[0]}" -C "$folder/packages"
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
 cp -r tools/outside-programs/{kernel,reader,study,design} "$folder/"
