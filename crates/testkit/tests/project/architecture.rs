@@ -93,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "sim",
             "text",
             "time-model",
+            "timing",
             "trace",
         ],
     ),
