@@ -38,8 +38,9 @@ def total_ns(hksim, folder, trace, flags, runs):
     words = ["validate", trace, "-q", "--time", "--profile", "costs.toml", "--runs", str(runs), "--format", "json", *flags]
     row = json.loads(run(hksim, folder, *words))["timed_traces"][0]["rows"][0]
     predicted = row["predicted"]
-    calls = predicted["total_s"]["median"] * 1e9 / predicted["ns_per_call"]["median"]
-    return predicted["ns_per_call"]["median"] * calls, row["measured"]["ns_per_call"]["median"] * calls, calls
+    total = predicted["total_s"]["median"] * 1e9
+    calls = total / predicted["ns_per_call"]["median"]
+    return total, row["measured"]["ns_per_call"]["median"] * calls, calls
 
 
 def interval(values):
