@@ -10,7 +10,7 @@
 set -euo pipefail
 
 # Programs that change the machine's modes, or compare every mode with the kernel. Each runs alone.
-alone='^[0-9]*-(hksim:modes|hksim-conformance:rules)$'
+alone='^[0-9]*-(hksim:modes|hksim-inspect:modes|hksim-conformance:rules)$'
 
 # run FOLDER FILE: runs one noted program and prints its output.
 run() {

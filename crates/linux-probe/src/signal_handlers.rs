@@ -25,10 +25,25 @@ impl SignalHandlers {
     pub unsafe fn install(handlers: impl IntoIterator<Item = (c_int, Handler)>, flags: c_int) -> Self {
         let install = |(signal, handler)| {
             // SAFETY: the caller's promise.
-            let before = unsafe { install(signal, handler, flags)? };
+            let before = unsafe { install(signal, handler, flags, |before| before != libc::SIG_IGN)? };
             Some((signal, before))
         };
         Self(handlers.into_iter().filter_map(install).collect())
+    }
+
+    /// Installs the handler of a recorder whose subject runs on when the recording ends: for each of [`ENDING`] that is
+    /// not ignored, and for SIGINT always. A script starts its background jobs with SIGINT ignored, and ends such a
+    /// recording by `kill -INT`.
+    ///
+    /// # Safety
+    /// The handler is async-signal-safe.
+    pub unsafe fn install_to_end(handler: Handler) -> Self {
+        let install = |signal| {
+            let replaces = |before| before != libc::SIG_IGN || signal == libc::SIGINT;
+            // SAFETY: the caller's promise.
+            Some((signal, unsafe { install(signal, handler, 0, replaces)? }))
+        };
+        Self(ENDING.into_iter().filter_map(install).collect())
     }
 }
 
@@ -41,15 +56,20 @@ impl Drop for SignalHandlers {
     }
 }
 
-/// Installs a handler; `None` if the signal is ignored.
+/// Installs a handler if it `replaces` the action before; `None` otherwise.
 ///
 /// # Safety
 /// The handler is async-signal-safe.
-unsafe fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigaction> {
+unsafe fn install(
+    signal: c_int,
+    handler: Handler,
+    flags: c_int,
+    replaces: impl Fn(libc::sighandler_t) -> bool,
+) -> Option<libc::sigaction> {
     // SAFETY: sigaction is plain data for which all zero is valid; system calls with valid pointers.
     unsafe {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || before.sa_sigaction == libc::SIG_IGN {
+        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || !replaces(before.sa_sigaction) {
             return None;
         }
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
@@ -96,5 +116,21 @@ mod tests {
         assert_eq!((action_of(used), action_of(ignored)), (libc::SIG_DFL, libc::SIG_IGN));
         // SAFETY: no handler.
         unsafe { libc::signal(ignored, libc::SIG_DFL) };
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_recording_even_if_it_is_ignored() {
+        let (interrupt, hangup) = (libc::SIGINT, libc::SIGHUP);
+        // SAFETY: no handlers.
+        let before = unsafe { [interrupt, hangup].map(|signal| (signal, libc::signal(signal, libc::SIG_IGN))) };
+        // SAFETY: the handler stores a number.
+        let handlers = unsafe { SignalHandlers::install_to_end(note) };
+        assert_eq!((action_of(interrupt), action_of(hangup)), (note as *const () as usize, libc::SIG_IGN));
+        drop(handlers);
+        assert_eq!(action_of(interrupt), libc::SIG_IGN);
+        for (signal, action) in before {
+            // SAFETY: the action as it was.
+            unsafe { libc::signal(signal, action) };
+        }
     }
 }

@@ -37,11 +37,11 @@ pub struct SignalsEndRecording {
 }
 
 impl SignalsEndRecording {
-    /// Installs the handlers. Ignored signals stay ignored (nohup).
+    /// Installs the handlers. Ignored signals stay ignored (nohup), except SIGINT.
     pub fn begin() -> Self {
         ENDED_BY.store(0, Ordering::SeqCst);
         // SAFETY: the handler stores a number.
-        Self { _handlers: unsafe { SignalHandlers::install(ENDING.map(|signal| (signal, note as Handler)), 0) } }
+        Self { _handlers: unsafe { SignalHandlers::install_to_end(note) } }
     }
 
     /// Whether a signal came.

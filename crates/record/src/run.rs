@@ -228,26 +228,25 @@ fn exit(status: ExitStatus) -> Exit {
 
 /// Handlers that forward signals to the program.
 struct SignalForwarding {
-    _handlers: SignalHandlers,
+    _handlers: Vec<SignalHandlers>,
     /// Handlers belong to the whole process, so only one recording at a time can use them. It ends after them.
     _turn: MutexGuard<'static, ()>,
 }
 
 impl SignalForwarding {
     fn begin() -> Self {
-        Self::with(pass_on)
+        let handlers = ENDING.map(|signal| (signal, pass_on as Handler)).into_iter();
+        let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
+        // SAFETY: the handlers store numbers and call `clock_gettime` and `kill`.
+        Self::with(|| vec![unsafe { SignalHandlers::install(handlers, 0) }])
     }
 
-    /// As [`Self::begin`], with another handler of ending signals.
-    fn with(ending: Handler) -> Self {
+    fn with(install: impl FnOnce() -> Vec<SignalHandlers>) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
         SIGNALS_NS.iter().for_each(|time_ns| time_ns.store(0, Ordering::SeqCst));
-        let handlers = ENDING.map(|signal| (signal, ending)).into_iter();
-        let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
-        // SAFETY: the handlers store numbers and call `clock_gettime` and `kill`.
-        Self { _handlers: unsafe { SignalHandlers::install(handlers, 0) }, _turn: turn }
+        Self { _handlers: install(), _turn: turn }
     }
 
     fn to(pid: u32) {
@@ -272,7 +271,11 @@ pub struct EndingSignals(SignalForwarding);
 impl EndingSignals {
     /// Installs the handlers.
     pub fn begin() -> Self {
-        Self(SignalForwarding::with(note_ending))
+        let requests = REQUESTS.map(|signal| (signal, note_request as Handler));
+        // SAFETY: the handlers store numbers.
+        let handlers =
+            || unsafe { vec![SignalHandlers::install_to_end(note_ending), SignalHandlers::install(requests, 0)] };
+        Self(SignalForwarding::with(handlers))
     }
 
     /// The last signal that came and was not taken yet.

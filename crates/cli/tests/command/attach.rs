@@ -1,6 +1,7 @@
 //! `hksim record --memory -p PID`: what the user types and reads. What is recorded is checked by the libraries' tests.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -64,7 +65,16 @@ fn an_interrupt_ends_the_recording_and_not_the_process() {
     }
     let (bench, mut shell) = (Bench::new(), shell());
     let line = format!("record --memory -p {} -o sh.hkm --format json", shell.0.id());
-    let mut recorder = bench.command(&line).stderr(Stdio::null()).spawn().expect("hksim");
+    let mut command = bench.command(&line);
+    // As a script starts its background jobs.
+    let ignored = || {
+        // SAFETY: touches no memory.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure only makes a system call.
+    unsafe { command.pre_exec(ignored) };
+    let mut recorder = command.stderr(Stdio::null()).spawn().expect("hksim");
     let is_begun =
         || fs::read_dir(bench.folder()).expect("a directory").count() > 0 && handles_interrupts(recorder.id());
     let begin = Instant::now();

@@ -1,8 +1,6 @@
 //! `hksim rules`: scripts predicted and executed. The figures come from the specification of the kernel rules.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
+use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -105,24 +103,4 @@ fn random_scripts_are_reported_with_their_seed() {
     let result: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!((&result["seed"], &result["failures"]), (&json!(7), &json!([])));
     assert!(result["operations"].as_u64() <= Some(6));
-}
-
-/// Holds the lock that a process takes while it changes the machine's modes.
-#[test]
-fn a_run_that_sets_modes_waits_for_another() {
-    let Ok(lock) = File::open(hksim_conformance::LOCKED) else {
-        return eprintln!("skipped: no {}", hksim_conformance::LOCKED);
-    };
-    // Waits for tests of other crates that hold the modes.
-    // SAFETY: an open descriptor.
-    assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
-    let bench = with_script("w 0 1 1\n");
-    let mut command = bench.command("rules --script s.txt --set-modes");
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("hksim starts");
-    let mut message = String::new();
-    BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut message).expect("text");
-    assert!(message.contains("another process has changed this machine's modes"), "{message}");
-    assert!(child.try_wait().expect("a child").is_none(), "the run did not wait");
-    drop(lock);
-    assert!(child.wait().expect("it ends").success());
 }

@@ -12,6 +12,7 @@ mod rounded;
 #[path = "../support/mod.rs"]
 mod support;
 mod trials;
+mod waiting;
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,5 @@
 
 mod figures;
 mod looks;
-mod modes;
 mod refusals;
 mod target;
-mod verdicts;

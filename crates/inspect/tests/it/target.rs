@@ -5,16 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use hksim_inspect::verdict::{Obstacle, Way};
 use hksim_inspect::{Inspection, inspect};
 use hksim_testkit::compile;
 use tempfile::TempDir;
-
-/// Bytes of a range.
-pub const HUGE_BYTES: u64 = 2 << 20;
-
-/// What was said of each range, by its address.
-pub type Verdicts = BTreeMap<u64, (Way, Option<Obstacle>)>;
 
 /// A running `ranges.c`.
 pub struct Target {
@@ -65,20 +58,6 @@ impl Target {
     /// Inspects it.
     pub fn inspected(&self) -> Inspection {
         inspect(self.pid()).expect("the program runs")
-    }
-
-    /// What an inspection says of each range that the program made.
-    pub fn verdicts(&self, inspection: &Inspection) -> Verdicts {
-        let of = |address: u64| {
-            // A range in several mappings has several entries.
-            let mut runs = inspection
-                .map
-                .iter()
-                .filter(|run| (run.address..run.address + run.ranges * HUGE_BYTES).contains(&address));
-            let run = runs.next().map_or((Way::None, None), |run| (run.way, run.obstacle));
-            (address, run)
-        };
-        self.ranges.keys().map(|&address| of(address)).collect()
     }
 
     fn lines_until(&mut self, end: &str) -> Vec<String> {

@@ -6,6 +6,7 @@ mod command_files;
 mod dependencies;
 mod design_names;
 mod documents;
+mod modes;
 mod release;
 
 use std::path::{Path, PathBuf};
