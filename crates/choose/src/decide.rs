@@ -42,7 +42,7 @@ pub(crate) fn choice(
         tied: picked.as_ref().map(|picked| picked.tied.clone()).unwrap_or_default(),
         same_again,
         stages,
-        held_out: hold_out(table, request, goal, names),
+        held_out: hold_out(table, request, goal, last, names),
         text: Vec::new(),
         apply: picked
             .as_ref()
@@ -145,24 +145,25 @@ fn front(table: &Table, request: &Request<'_>, traces: &[usize]) -> Vec<usize> {
     within.iter().copied().filter(|&row| !is_dominated(row)).collect()
 }
 
-/// Leaves out each trace in turn.
-fn hold_out(table: &Table, request: &Request<'_>, goal: Measurable, names: &[String]) -> Vec<HeldOut> {
+/// Leaves out each trace in turn. Only rows of the last stage have had enough rounds, and equally many: a row of an earlier
+/// one ties with almost all, and is chosen because it changes least.
+fn hold_out(table: &Table, request: &Request<'_>, goal: Measurable, last: &[usize], names: &[String]) -> Vec<HeldOut> {
     if names.len() < 2 {
         return Vec::new();
     }
-    let all: Vec<usize> = (0..table.tried.len()).filter(|&row| table.tried[row].runs_on()).collect();
     let held = names.iter().enumerate().map(|(trace, name)| {
         let others: Vec<usize> = table.traces().into_iter().filter(|&other| other != trace).collect();
-        let chosen = pick(table, request, goal, &all, &others).map(|picked| picked.row);
-        let here = [trace];
-        let best = pick_least(table, request, goal, &all, trace);
-        let ratio = |one: usize, other: usize| table.ratio(goal, one, other, &here).map(|ratio| ratio.median);
-        let broken = chosen.map(|row| table.broken(request.limits, row, &here)).unwrap_or_default();
+        let chosen = pick(table, request, goal, last, &others).map(|picked| picked.row);
+        let broken = chosen.map(|row| table.broken(request.limits, row, &[trace])).unwrap_or_default();
         HeldOut {
             trace: name.clone(),
             chosen,
-            regret: chosen.zip(best).and_then(|(chosen, best)| ratio(chosen, best)).map(|ratio| (ratio - 1.0).max(0.0)),
-            ratio_to_present: chosen.and_then(|chosen| ratio(chosen, 0)),
+            regret: chosen.zip(least(table, request, goal, last, trace)).and_then(|(chosen, best)| {
+                let ratio = table.ratio_on(goal, chosen, best, trace)?;
+                let is_tied = chosen == best || table.is_tied(goal, chosen, best, &[trace]);
+                Some(if is_tied { 0.0 } else { (ratio.median - 1.0).max(0.0) })
+            }),
+            ratio_to_present: chosen.and_then(|row| table.ratio_on(goal, row, 0, trace)).map(|ratio| ratio.median),
             limits_broken: broken.into_iter().map(|limit| limit.text.clone()).collect(),
         }
     });
@@ -170,7 +171,13 @@ fn hold_out(table: &Table, request: &Request<'_>, goal: Measurable, names: &[Str
 }
 
 /// The row with the least of the goal within the limits on one trace.
-fn pick_least(table: &Table, request: &Request<'_>, goal: Measurable, from: &[usize], trace: usize) -> Option<usize> {
+pub(crate) fn least(
+    table: &Table,
+    request: &Request<'_>,
+    goal: Measurable,
+    from: &[usize],
+    trace: usize,
+) -> Option<usize> {
     let is_within = |row: &usize| table.broken(request.limits, *row, &[trace]).is_empty();
     let within: Vec<usize> = from.iter().copied().filter(is_within).collect();
     table.ranked(goal, &within, &[trace]).first().copied()

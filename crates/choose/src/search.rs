@@ -66,22 +66,25 @@ pub fn choose<B: Bench>(bench: &mut B, request: &Request<'_>) -> Result<Choice, 
     let goal = request.goal()?;
     let mut search = Search::new(bench, request, goal);
     search.screen()?;
-    let mut rows = search.rows_that_run();
+    let mut timed = search.rows_that_run();
+    let mut rows = timed.clone();
     let has_axes = request.families.iter().any(|family| !family.axes.is_empty());
     let mut rounds = FIRST_ROUNDS;
     if has_axes || rows.len() > LAST_ROWS {
-        search.time(&rows, search.rounds(rounds))?;
+        search.time(&timed, search.rounds(rounds))?;
         let combined = search.combine();
         rows = search.halved(&rows);
         rows.extend(combined);
     }
     while rows.len() > LAST_ROWS {
         rounds *= 2;
-        search.time(&rows, search.rounds(rounds))?;
+        timed = search.with_the_best_of_each_trace(&rows, &timed);
+        search.time(&timed, search.rounds(rounds))?;
         rows = search.halved(&rows);
     }
-    search.time(&rows, request.effort)?;
-    let last: Vec<usize> = std::iter::once(0).chain(rows).collect();
+    timed = search.with_the_best_of_each_trace(&rows, &timed);
+    search.time(&timed, request.effort)?;
+    let last: Vec<usize> = std::iter::once(0).chain(timed).collect();
     let names: Vec<String> = search.bench.traces().into_iter().map(|(name, _)| name).collect();
     Ok(decide::choice(&search.table, request, goal, &last, search.stages, &names))
 }
@@ -177,6 +180,20 @@ impl<'a, B: Bench> Search<'a, B> {
             self.table.ranked(self.goal, rows, &traces).into_iter().partition(is_within);
         let keep = (rows.len() / 2).max(LAST_ROWS);
         within.into_iter().chain(beyond).take(keep).collect()
+    }
+
+    /// Rows, and of others the best one of each trace. A trace that is held out is compared with what is best on it, and
+    /// few rounds do not tell which row that is.
+    fn with_the_best_of_each_trace(&self, rows: &[usize], others: &[usize]) -> Vec<usize> {
+        let traces = self.table.traces();
+        let mut all = rows.to_vec();
+        if traces.len() > 1 {
+            let best = |&trace| decide::least(&self.table, self.request, self.goal, others, trace);
+            all.extend(traces.iter().filter_map(best));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Counts the combinations of settings that helped.

@@ -92,9 +92,10 @@ pub enum Verdict {
 pub struct HeldOut {
     /// The trace.
     pub trace: String,
-    /// The row chosen on the other traces; null if none meets the limits there.
+    /// The row of the last stage chosen on the other traces; null if none meets the limits there.
     pub chosen: Option<usize>,
-    /// Its goal on this trace divided by that of the best row that meets the limits here, minus 1.
+    /// Its goal on this trace divided by that of the best row of the last stage that meets the limits here, minus 1; 0 for
+    /// a tie.
     pub regret: Option<f64>,
     /// Its goal on this trace, relative to the present allocator.
     pub ratio_to_present: Option<f64>,
