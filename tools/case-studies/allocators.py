@@ -80,7 +80,7 @@ def sessions(work):
         "redis": Session(
             ["redis-server", "--port", str(PORT), "--bind", "127.0.0.1", "--save", "", "--dir", str(work), "--lua-time-limit", "0"],
             "jemalloc",
-            " && ".join(steps) + " >/dev/null",
+            "{ " + " && ".join(steps) + "; } >/dev/null",
             f"{cli} ping",
             ["redis-server", "redis-cli"],
         ),
