@@ -16,6 +16,8 @@ pub(crate) struct Picked {
     pub(crate) row: usize,
     /// Rows that differ from it by no more than the error.
     pub(crate) tied: Vec<usize>,
+    /// The row that would be better, if starting and ending its process did not take longer than its calls save.
+    pub(crate) outweighed: Option<usize>,
 }
 
 /// Chooses among `last`, the rows of the last stage.
@@ -64,7 +66,8 @@ fn applied(present: &Counted, other: &Counted) -> Vec<String> {
 }
 
 /// The best row within the limits. Of rows that differ by no more than the error: the one with the fewest changes, then
-/// with the least peak RSS. So the present allocator is picked unless another row is better than it.
+/// with the least peak RSS. So the present allocator is picked unless another row is better than it. If the goal is time, a
+/// row that loses more by the start and the end of the process than its calls save is not picked.
 pub(crate) fn pick(
     table: &Table,
     request: &Request<'_>,
@@ -74,6 +77,9 @@ pub(crate) fn pick(
 ) -> Option<Picked> {
     let within: Vec<usize> =
         from.iter().copied().filter(|&row| table.broken(request.limits, row, traces).is_empty()).collect();
+    let (lost, within): (Vec<usize>, Vec<usize>) =
+        within.into_iter().partition(|&row| table.is_outweighed(goal, row, traces));
+    let (lost, within) = if within.is_empty() { (Vec::new(), lost) } else { (lost, within) };
     let ranked = table.ranked(goal, &within, traces);
     let best = *ranked.first()?;
     let mut equal: Vec<usize> =
@@ -81,7 +87,12 @@ pub(crate) fn pick(
     let rss = |row: usize| table.ratio(Measurable::Rss, row, 0, traces).map_or(f64::INFINITY, |ratio| ratio.median);
     equal.sort_by(|&one, &other| table.changes(one).cmp(&table.changes(other)).then(rss(one).total_cmp(&rss(other))));
     let row = equal.remove(0);
-    Some(Picked { row, tied: equal })
+    let is_better = |&lost: &usize| {
+        let ratio = table.ratio(goal, lost, row, traces);
+        ratio.is_some_and(|ratio| ratio.median < 1.0) && !table.is_tied(goal, lost, row, traces)
+    };
+    let outweighed = table.ranked(goal, &lost, traces).into_iter().find(is_better);
+    Some(Picked { row, tied: equal, outweighed })
 }
 
 /// The rows of the result.
@@ -114,6 +125,7 @@ pub(crate) fn on_trace(table: &Table, row: usize, trace: usize) -> OnTrace {
         cpu_ns_per_call: times.and_then(Times::cpu_ns_per_call),
         cpu_s: times.and_then(Times::cpu_s),
         ratio_to_present: table.ratio_on(Measurable::Time, row, 0, trace),
+        start_end_s_change: times.and_then(Times::start_end_s_change),
         rounds: times.map_or(0, |times| times.ratios.len() as u32),
         rss_bytes_peak: table.bytes(Measurable::Rss, row, trace),
         rss_bytes_end: table.bytes(Measurable::RssEnd, row, trace),

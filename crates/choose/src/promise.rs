@@ -2,16 +2,18 @@
 //!
 //! A replay makes the program's calls and touches, but does none of its other work. So a ratio of replays is not that of
 //! the program, whose time is longer by the same other work on every allocator. What is promised is the *change*: seconds
-//! and bytes that the recording's calls cost more or less than on the present allocator.
+//! and bytes that the recording's calls cost more or less than on the present allocator, and the seconds that a process
+//! takes longer to start and to end. A trial of a server has only the time of its load, so the latter are not promised.
 
 use hksim_linux_mm::ThpMode;
 use hksim_results::choice::{Choice, OnTrace};
-use hksim_results::trial::{self, Promise, Trial};
+use hksim_results::trial::{self, Promise, TrialReport};
 use hksim_timing::{Effort, Estimate};
 
 use crate::bench::Bench;
 use crate::candidate::Candidate;
 use crate::error::ChooseError;
+use crate::relation::{change, sum};
 use crate::table::{Table, Tried};
 
 /// The allocator of a program that has none of its own.
@@ -26,6 +28,7 @@ pub struct Promised {
     allocator: String,
     setting: Option<String>,
     cpu_s_change: Option<Estimate>,
+    start_end_s_change: Option<Estimate>,
     rss_bytes_change: Option<i64>,
 }
 
@@ -49,6 +52,7 @@ impl Promised {
             allocator,
             setting,
             cpu_s_change: present.cpu_s.zip(own.ratio_to_present).map(|(present, ratio)| change(&present, &ratio)),
+            start_end_s_change: own.start_end_s_change,
             rss_bytes_change: bytes(own).zip(bytes(present)).map(|(own, present)| own - present),
         }
     }
@@ -97,24 +101,27 @@ fn candidate(row: &trial::Row) -> Candidate {
     Candidate { word: word.to_string(), mode }
 }
 
-/// Seconds that a ratio of a time adds to it.
-fn change(present: &Estimate, ratio: &Estimate) -> Estimate {
-    let at = |ratio: f64| present.median * (ratio - 1.0);
-    Estimate { median: at(ratio.median), low: ratio.low.map(at), high: ratio.high.map(at) }
-}
-
 /// What was promised, beside what a trial has measured. Rows that were not measured are left out.
-pub fn promises(promised: &[Promised], trial: &Trial) -> Vec<Promise> {
-    let Some(present) = trial.rows.first() else { return Vec::new() };
+pub fn promises(promised: &[Promised], report: &TrialReport) -> Vec<Promise> {
+    let rows = &report.trial.rows;
+    let Some(present) = rows.first() else { return Vec::new() };
     let measured = |one: &Promised| {
         let is_row = |row: &&trial::Row| row.allocator == one.allocator && row.setting == one.setting;
-        trial.rows.iter().skip(1).find(is_row).filter(|row| row.cpu_s.is_some())
+        rows.iter().skip(1).find(is_row).filter(|row| row.cpu_s.is_some())
     };
-    promised.iter().filter_map(|one| Some(promise(one, present, measured(one)?))).collect()
+    let of_trial = |one: &Promised| match report.is_server {
+        true => Promised { start_end_s_change: None, ..one.clone() },
+        false => one.clone(),
+    };
+    promised.iter().filter_map(|one| Some(promise(&of_trial(one), present, measured(one)?))).collect()
 }
 
 fn promise(promised: &Promised, present: &trial::Row, row: &trial::Row) -> Promise {
-    let ratio_promised = present.cpu_s.zip(promised.cpu_s_change).map(|(present, change)| {
+    let cpu_s_change = match (promised.cpu_s_change, promised.start_end_s_change) {
+        (Some(calls), Some(start_end)) => Some(sum(&calls, &start_end)),
+        (calls, _) => calls,
+    };
+    let ratio_promised = present.cpu_s.zip(cpu_s_change).map(|(present, change)| {
         // A program cannot take less than no time.
         let at = |change: f64| (1.0 + change / present.median).max(0.0);
         Estimate { median: at(change.median), low: change.low.map(at), high: change.high.map(at) }
@@ -133,6 +140,7 @@ fn promise(promised: &Promised, present: &trial::Row, row: &trial::Row) -> Promi
         allocator: row.allocator.clone(),
         setting: row.setting.clone(),
         cpu_s_change: promised.cpu_s_change,
+        start_end_s_change: promised.start_end_s_change,
         ratio_promised,
         ratio_measured: row.ratio_to_first,
         is_ratio_kept: ratio_promised.zip(row.ratio_to_first).and_then(|(one, other)| overlap(one, other)),
@@ -145,6 +153,8 @@ fn promise(promised: &Promised, present: &trial::Row, row: &trial::Row) -> Promi
 #[cfg(test)]
 mod tests {
     use hksim_replay::compare::Spread;
+    use hksim_results::Stamp;
+    use hksim_results::trial::Trial;
     use hksim_timing::Ended;
 
     use super::*;
@@ -153,44 +163,86 @@ mod tests {
         Some(Estimate { median, low: Some(low), high: Some(high) })
     }
 
-    /// A program of 10 s whose calls take 2 s less: 0.8, whatever the ratio of the replays is.
-    #[test]
-    fn a_change_is_promised_and_not_a_ratio() {
-        let row = |name: &str, ratio, rss: u64| trial::Row {
+    fn row(name: &str, ratio: Option<Estimate>, rss: u64) -> trial::Row {
+        trial::Row {
             cpu_s: interval(10.0, 9.9, 10.1),
             ratio_to_first: ratio,
             rss_bytes_peak: Spread::of([Some(rss)]),
             ..trial::Row::new(name, None)
-        };
-        let of = |ratio, rss| {
-            let rows = vec![row(trial::PRESENT, None, 1000 << 20), row("a", ratio, rss)];
-            let trial = Trial {
-                rows,
+        }
+    }
+
+    /// A trial of a program of 10 s, in which another allocator has this ratio and RSS.
+    fn tried(ratio: Option<Estimate>, rss: u64) -> TrialReport {
+        TrialReport {
+            stamp: Stamp::here(),
+            program: Vec::new(),
+            directory: None,
+            input: None,
+            is_server: false,
+            environment: Default::default(),
+            trial: Trial {
+                rows: vec![row(trial::PRESENT, None, 1000 << 20), row("a", ratio, rss)],
                 rounds: 11,
                 runs_per_round: 1,
                 precision: None,
                 ended: Ended::Rounds,
                 seed: 1,
                 same_again: None,
-            };
-            let promised = Promised {
-                allocator: "a".into(),
-                setting: None,
-                cpu_s_change: Some(change(
-                    &interval(4.0, 4.0, 4.0).expect("an estimate"),
-                    &interval(0.5, 0.45, 0.55).expect("one"),
-                )),
-                rss_bytes_change: Some(-(100 << 20)),
-            };
-            promises(&[promised], &trial).pop().expect("a promise")
-        };
-        let kept = of(interval(0.8, 0.79, 0.81), 905 << 20);
+            },
+            promises: Vec::new(),
+        }
+    }
+
+    /// Calls that take 2 s less, 1.8 to 2.2.
+    fn promised(start_end_s_change: Option<Estimate>) -> Promised {
+        let change = change(&interval(4.0, 4.0, 4.0).expect("one"), &interval(0.5, 0.45, 0.55).expect("one"));
+        Promised {
+            allocator: "a".into(),
+            setting: None,
+            cpu_s_change: Some(change),
+            start_end_s_change,
+            rss_bytes_change: Some(-(100 << 20)),
+        }
+    }
+
+    fn only(promised: Promised, report: &TrialReport) -> Promise {
+        promises(&[promised], report).pop().expect("a promise")
+    }
+
+    /// A program of 10 s whose calls take 2 s less: 0.8, whatever the ratio of the replays is.
+    #[test]
+    fn a_change_is_promised_and_not_a_ratio() {
+        let kept = only(promised(None), &tried(interval(0.8, 0.79, 0.81), 905 << 20));
         assert!((kept.ratio_promised.expect("a ratio").median - 0.8).abs() < 1e-9, "{kept:?}");
         assert_eq!(
             (kept.is_ratio_kept, kept.is_rss_kept, kept.rss_bytes_promised),
             (Some(true), Some(true), Some(900 << 20))
         );
-        let broken = of(interval(0.5, 0.49, 0.51), 990 << 20);
+        let broken = only(promised(None), &tried(interval(0.5, 0.49, 0.51), 990 << 20));
         assert_eq!((broken.is_ratio_kept, broken.is_rss_kept), (Some(false), Some(false)));
+    }
+
+    /// Its process takes 3 s longer to start and to end: 11 s of 10, with both errors. During a server's load it does
+    /// neither.
+    #[test]
+    fn start_and_end_are_promised_unless_only_a_load_is_timed() {
+        let start_end = interval(3.0, 2.85, 3.15);
+        let mut report = tried(interval(1.1, 1.09, 1.11), 900 << 20);
+        let kept = only(promised(start_end), &report);
+        let (low, high) = kept.ratio_promised.and_then(|ratio| ratio.interval()).expect("an interval");
+        assert!((low - 1.075).abs() < 1e-9 && (high - 1.125).abs() < 1e-9, "0.2 and 0.15 make 0.25: {kept:?}");
+        assert_eq!((kept.is_ratio_kept, kept.start_end_s_change), (Some(true), start_end));
+        report.is_server = true;
+        let load = only(promised(start_end), &report);
+        assert!((load.ratio_promised.expect("a ratio").median - 0.8).abs() < 1e-9, "{load:?}");
+        assert_eq!((load.is_ratio_kept, load.start_end_s_change), (Some(false), None));
+    }
+
+    #[test]
+    fn without_an_interval_it_is_not_known_whether_a_promise_is_kept() {
+        let median = Estimate { median: 0.8, low: None, high: None };
+        let unknown = only(promised(None), &tried(Some(median), 900 << 20));
+        assert_eq!((unknown.is_ratio_kept, unknown.is_rss_kept), (None, Some(true)));
     }
 }

@@ -7,18 +7,43 @@ const ERROR_OF_FEW_ROUNDS: f64 = 0.1;
 /// Rounds from which their range stands for an interval that they do not have yet.
 const ROUNDS_FOR_RANGE: usize = 3;
 
-/// The median of ratios with its interval. Few ratios have no interval: their range is taken instead.
-pub(crate) fn estimate(ratios: &[f64]) -> Option<Estimate> {
-    let estimate = median_with_interval(ratios.iter().copied())?;
-    if estimate.low.is_some() {
+/// The median of values with its interval. Few values have no interval: their range is taken instead, unless they are so
+/// few that it says nothing.
+pub(crate) fn median_or_range(values: &[f64]) -> Option<Estimate> {
+    let estimate = median_with_interval(values.iter().copied())?;
+    if estimate.low.is_some() || values.len() < ROUNDS_FOR_RANGE {
         return Some(estimate);
     }
     let median = estimate.median;
-    let (low, high) = match ratios.len() {
-        ..ROUNDS_FOR_RANGE => (median * (1.0 - ERROR_OF_FEW_ROUNDS), median * (1.0 + ERROR_OF_FEW_ROUNDS)),
-        _ => ratios.iter().fold((median, median), |(low, high), &ratio| (low.min(ratio), high.max(ratio))),
-    };
+    let (low, high) = values.iter().fold((median, median), |(low, high), &value| (low.min(value), high.max(value)));
     Some(Estimate { median, low: Some(low), high: Some(high) })
+}
+
+/// The median of ratios with its interval, or what stands for that if they are few.
+pub(crate) fn estimate(ratios: &[f64]) -> Option<Estimate> {
+    let estimate = median_or_range(ratios)?;
+    let at = |factor: f64| Some(estimate.median * factor);
+    match estimate.low {
+        Some(_) => Some(estimate),
+        None => Some(Estimate { low: at(1.0 - ERROR_OF_FEW_ROUNDS), high: at(1.0 + ERROR_OF_FEW_ROUNDS), ..estimate }),
+    }
+}
+
+/// The sum of amounts whose errors are independent. It has an interval if both have.
+pub(crate) fn sum(one: &Estimate, other: &Estimate) -> Estimate {
+    let median = one.median + other.median;
+    let ends = one.interval().zip(other.interval()).map(|((low, high), (other_low, other_high))| {
+        let below = (one.median - low).hypot(other.median - other_low);
+        let above = (high - one.median).hypot(other_high - other.median);
+        (median - below, median + above)
+    });
+    Estimate { median, low: ends.map(|(low, _)| low), high: ends.map(|(_, high)| high) }
+}
+
+/// Seconds that a ratio of a time adds to it.
+pub(crate) fn change(time: &Estimate, ratio: &Estimate) -> Estimate {
+    let at = |ratio: f64| time.median * (ratio - 1.0);
+    Estimate { median: at(ratio.median), low: ratio.low.map(at), high: ratio.high.map(at) }
 }
 
 /// A ratio without error.
@@ -78,6 +103,17 @@ mod tests {
         let weighted = mean(&[(2.0, half), (1.0, exact(1.0))]).expect("a mean");
         assert!(near(weighted.median, 0.5f64.powf(2.0 / 3.0)), "{weighted:?}");
         assert_eq!(mean(&[]), None);
+    }
+
+    #[test]
+    fn a_sum_is_more_exact_than_the_sum_of_the_errors() {
+        let interval = |median, low, high| Estimate { median, low: Some(low), high: Some(high) };
+        let found = sum(&interval(2.0, -1.0, 6.0), &interval(-1.0, -5.0, 2.0));
+        assert_eq!(found, interval(1.0, -4.0, 6.0));
+        let unknown = Estimate { median: 1.0, low: None, high: None };
+        assert_eq!(sum(&unknown, &unknown), Estimate { median: 2.0, ..unknown });
+        assert_eq!(median_or_range(&[1.0, -2.0]), Some(Estimate { median: -0.5, ..unknown }), "too few for a range");
+        assert_eq!(median_or_range(&[1.0, -2.0, 0.0]), Some(interval(0.0, -2.0, 1.0)));
     }
 
     #[test]

@@ -172,10 +172,13 @@ impl<'a, B: Bench> Search<'a, B> {
         self.check_present()
     }
 
-    /// The better half of rows: first those within the limits, by the goal.
+    /// The better half of rows: first those within the limits that may be chosen, by the goal.
     fn halved(&self, rows: &[usize]) -> Vec<usize> {
         let traces = self.table.traces();
-        let is_within = |&row: &usize| self.table.broken(self.request.limits, row, &traces).is_empty();
+        let is_within = |&row: &usize| {
+            self.table.broken(self.request.limits, row, &traces).is_empty()
+                && !self.table.is_outweighed(self.goal, row, &traces)
+        };
         let (within, beyond): (Vec<usize>, Vec<usize>) =
             self.table.ranked(self.goal, rows, &traces).into_iter().partition(is_within);
         let keep = (rows.len() / 2).max(LAST_ROWS);

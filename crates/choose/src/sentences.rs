@@ -3,7 +3,7 @@
 use hksim_explore::figures::Amount;
 use hksim_explore::sentences::{percent, percent_signed};
 use hksim_results::choice::{Choice, Row, Verdict};
-use hksim_text::units::of;
+use hksim_text::units::{of, time};
 
 use crate::bench::Measurable;
 use crate::decide::Picked;
@@ -27,7 +27,10 @@ pub(crate) fn answer(
     let mut lines = Vec::new();
     match (choice.verdict, picked) {
         (Verdict::Change, Some(picked)) => lines.extend(change(table, goal, picked, choice)),
-        (Verdict::NothingToChange, Some(picked)) => lines.push(nothing(table, goal, picked, choice)),
+        (Verdict::NothingToChange, Some(picked)) => {
+            lines.push(nothing(table, goal, picked, choice));
+            lines.extend(picked.outweighed.and_then(|row| outweighed(table, row, choice)));
+        }
         _ => lines.push(format!(
             "None of {} meets all limits on all traces, nor does the present allocator.",
             of(choice.rows.len() as u64 - 1, "other row")
@@ -75,6 +78,7 @@ fn change(table: &Table, goal: Measurable, picked: &Picked, choice: &Choice) -> 
             named(choice, &picked.tied)
         ));
     }
+    lines.extend(start_and_end(table, picked.row, choice));
     if is_timed_purge(&row.allocator) {
         lines.push(
             "Its delay runs in the replay's time, which has none of the program's pauses: try it on the program (--trial)."
@@ -104,6 +108,48 @@ fn nothing(table: &Table, goal: Measurable, picked: &Picked, choice: &Choice) ->
         goal.figure().name(),
         percent(least)
     )
+}
+
+/// A run in which the start and the end of a process are a hundredth has so many times their length.
+const RUNS_OF_A_HUNDREDTH: f64 = 100.0;
+
+/// By how many seconds the process of a row takes longer to start and to end: the mean over traces, if that is known on all
+/// and beyond the error on one.
+fn start_end_s(table: &Table, row: usize) -> Option<f64> {
+    let changes: Vec<_> =
+        table.traces().into_iter().map(|trace| Some(table.changes_s(row, trace)?[1])).collect::<Option<_>>()?;
+    let is_known = changes.iter().any(|change| change.contains(0.0) == Some(false));
+    is_known.then(|| changes.iter().map(|change| change.median).sum::<f64>() / changes.len() as f64)
+}
+
+/// What the times leave out.
+fn start_and_end(table: &Table, row: usize, choice: &Choice) -> Option<String> {
+    let seconds = start_end_s(table, row)?;
+    let than = if seconds > 0.0 { "more" } else { "less" };
+    Some(format!(
+        "Time is that of the calls. Besides, a process takes {} {than} to start and to end with {} than with {}: above 1 % of a \
+         run that takes less than {}.",
+        length(seconds),
+        name(&choice.rows[row]),
+        name(&choice.rows[0]),
+        length(seconds * RUNS_OF_A_HUNDREDTH)
+    ))
+}
+
+/// Why a row is not chosen whose calls take less time.
+fn outweighed(table: &Table, row: usize, choice: &Choice) -> Option<String> {
+    let ratio = table.ratio(Measurable::Time, row, 0, &table.traces())?;
+    Some(format!(
+        "The calls take {} with {}, but its process takes {} more to start and to end, which is more than that saves.",
+        percent_signed(ratio.median - 1.0),
+        name(&choice.rows[row]),
+        length(start_end_s(table, row)?)
+    ))
+}
+
+/// A length of time.
+fn length(seconds: f64) -> String {
+    time((seconds.abs() * 1e9) as u64)
 }
 
 /// A figure of a row against the present one: the amounts if there is one trace, and the ratio.

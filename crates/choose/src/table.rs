@@ -7,7 +7,7 @@ use hksim_timing::{Estimate, Sample, Timed, Timings, median_with_interval};
 
 use crate::bench::{Counted, Counts, Measurable};
 use crate::candidate::Candidate;
-use crate::relation::{estimate, exact, mean, quotient};
+use crate::relation::{change, estimate, exact, mean, median_or_range, quotient};
 
 /// The times of a candidate on one trace, one for each round of all its stages.
 #[derive(Clone, Debug, Default)]
@@ -17,10 +17,18 @@ pub(crate) struct Times {
     cpu_ns_per_call: Vec<f64>,
     /// Processor seconds of a replay.
     cpu_s: Vec<f64>,
+    /// Processor seconds by which its process takes longer to start and to end than the present candidate's in the same
+    /// round.
+    start_end_s: Vec<f64>,
 }
 
 impl Times {
-    fn add(&mut self, subject: &Timed<String>) {
+    fn add(&mut self, subject: &Timed<String>, present: &Timed<String>) {
+        let beyond = |(own, present): (&Sample, &Sample)| {
+            let [own, present] = [own.start_end_ns?, present.start_end_ns?];
+            Some((own as f64 - present as f64) / 1e9)
+        };
+        self.start_end_s.extend(subject.samples.iter().zip(&present.samples).filter_map(beyond));
         self.ratios.extend(&subject.ratios);
         self.cpu_ns_per_call.extend(subject.samples.iter().map(Sample::cpu_ns_per_call));
         self.cpu_s.extend(subject.samples.iter().map(|sample| sample.cpu_ns as f64 / 1e9));
@@ -32,6 +40,16 @@ impl Times {
 
     pub(crate) fn cpu_s(&self) -> Option<Estimate> {
         median_with_interval(self.cpu_s.iter().copied())
+    }
+
+    /// A change that is known from so few rounds that they have no range may be none, or twice as large.
+    pub(crate) fn start_end_s_change(&self) -> Option<Estimate> {
+        let change = median_or_range(&self.start_end_s)?;
+        let twice = 2.0 * change.median;
+        match change.low {
+            Some(_) => Some(change),
+            None => Some(Estimate { low: Some(twice.min(0.0)), high: Some(twice.max(0.0)), ..change }),
+        }
     }
 }
 
@@ -87,7 +105,8 @@ impl Table {
         Table { tried: Vec::new(), same_again: vec![Vec::new(); weights.len()], weights, stages: 0, tie }
     }
 
-    /// Adds the times of a stage. Rows of a stage have been in all stages since their first one.
+    /// Adds the times of a stage, of which the present candidate is the first. Rows of a stage have been in all stages since
+    /// their first one.
     pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
         self.stages += 1;
         for (all, timings) in self.same_again.iter_mut().zip(found) {
@@ -102,7 +121,7 @@ impl Table {
             }
             tried.times.resize_with(found.len(), Times::default);
             for (times, timings) in tried.times.iter_mut().zip(found) {
-                times.add(&timings.subjects[place]);
+                times.add(&timings.subjects[place], &timings.subjects[0]);
             }
             tried.stage = self.stages;
         }
@@ -139,6 +158,25 @@ impl Table {
             (0, _) => Some(quotient(&exact(1.0), &estimate(&second_ratios)?)),
             _ => Some(quotient(&estimate(&first_ratios)?, &estimate(&second_ratios)?)),
         }
+    }
+
+    /// Processor seconds that a candidate takes longer than the present one on a trace: in the calls, and in the start and
+    /// the end of the process.
+    pub(crate) fn changes_s(&self, row: usize, trace: usize) -> Option<[Estimate; 2]> {
+        let times = |row: usize| self.tried[row].times.get(trace);
+        let ratio = self.ratio_on(Measurable::Time, row, 0, trace)?;
+        Some([change(&times(0)?.cpu_s()?, &ratio), times(row)?.start_end_s_change()?])
+    }
+
+    /// Whether the goal is time and a candidate's calls save some, but on no trace as much as the start and the end of its
+    /// process add.
+    pub(crate) fn is_outweighed(&self, goal: Measurable, row: usize, traces: &[usize]) -> bool {
+        let is_lost = |&trace: &usize| {
+            self.changes_s(row, trace).is_some_and(|[calls, start_end]| {
+                start_end.low.is_some_and(|low| low > 0.0) && calls.median + start_end.median >= 0.0
+            })
+        };
+        goal == Measurable::Time && traces.iter().all(is_lost) && !self.is_tied(goal, row, 0, traces)
     }
 
     /// Resident bytes of a candidate.

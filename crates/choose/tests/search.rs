@@ -14,15 +14,22 @@ use hksim_timing::{Effort, Ended, Sample, Timed, Timings};
 /// Nanoseconds and bytes of a candidate on a trace.
 type Truth = dyn Fn(&Candidate, usize) -> Option<(f64, u64)>;
 
+/// Nanoseconds that a process takes to start and to end, if they are measured.
+type StartEnd = fn(&Candidate) -> Option<u64>;
+
 struct Known<'a> {
     traces: usize,
     truth: &'a Truth,
+    start_end_ns: StartEnd,
     random: Rng,
     /// By how much a run's own disturbance lengthens it at most.
     noise: f64,
     /// Timed runs, by candidate.
     runs: BTreeMap<String, u32>,
 }
+
+/// Calls of each trace.
+const CALLS: u64 = 1_000_000;
 
 impl Bench for Known<'_> {
     fn traces(&self) -> Vec<(String, f64)> {
@@ -56,7 +63,9 @@ impl Bench for Known<'_> {
                 same_again.push(sample(&candidates[0]) / first);
                 for (subject, candidate) in subjects.iter_mut().zip(candidates) {
                     let own = if candidate == &candidates[0] { first } else { sample(candidate) };
-                    subject.samples.push(Sample { cpu_ns: (own * 1e6) as u64, wall_ns: 1, calls: 1_000_000 });
+                    let start_end_ns = (self.start_end_ns)(candidate);
+                    let cpu_ns = (own * CALLS as f64) as u64;
+                    subject.samples.push(Sample { cpu_ns, wall_ns: 1, calls: CALLS, start_end_ns });
                     subject.ratios.push(own / first);
                 }
             }
@@ -79,6 +88,7 @@ struct Asked<'a> {
     modes: &'a [ThpMode],
     traces: usize,
     noise: f64,
+    start_end_ns: StartEnd,
     seed: u64,
 }
 
@@ -95,14 +105,20 @@ impl Asked<'_> {
             candidates_max: 100,
             effort: Effort { rounds_max: 30, ..Effort::default() },
         };
-        let random = Rng::with_seed(self.seed);
-        let mut bench = Known { traces: self.traces, truth, random, noise: self.noise, runs: BTreeMap::new() };
+        let mut bench = Known {
+            traces: self.traces,
+            truth,
+            start_end_ns: self.start_end_ns,
+            random: Rng::with_seed(self.seed),
+            noise: self.noise,
+            runs: BTreeMap::new(),
+        };
         let found = choose(&mut bench, &request);
         (found, bench.runs)
     }
 
     fn of(goal: Figure, families: Vec<Family>, seed: u64) -> Asked<'static> {
-        Asked { goal, limits: &[], families, modes: &[], traces: 1, noise: 0.02, seed }
+        Asked { goal, limits: &[], families, modes: &[], traces: 1, noise: 0.02, start_end_ns: |_| None, seed }
     }
 }
 
@@ -258,4 +274,41 @@ fn a_present_allocator_that_cannot_be_measured_ends_the_search() {
     let (found, _) = Asked::of(Figure::Time, vec![family("other", &[])], 1)
         .choose(&|candidate, _| (candidate.word != "glibc").then_some((1.0, MIB)));
     assert!(matches!(found, Err(ChooseError::Present { .. })), "{found:?}");
+}
+
+/// Calls that take 30 ms less with one allocator (of 60, in rounds that take up to twice as long), whose process takes 1 ms or
+/// 100 ms longer to start.
+#[test]
+fn an_allocator_that_starts_longer_than_its_calls_save_is_not_chosen_and_the_reason_is_told() {
+    let truth = |candidate: &Candidate, _: usize| {
+        let ns = if has(candidate, "fast") { 30.0 } else { 60.0 };
+        Some((ns, MIB))
+    };
+    let asked = |start_end_ns: StartEnd| {
+        let asked = Asked { start_end_ns, ..Asked::of(Figure::Time, vec![family("fast", &[])], 5) };
+        asked.choose(&truth).0.expect("a choice")
+    };
+    let early = asked(|candidate| Some(if has(candidate, "fast") { 4_000_000 } else { 3_000_000 }));
+    assert_eq!(name(&early), "fast");
+    assert!(early.text.iter().any(|line| line.contains("1.0 ms more to start and to end")), "{:?}", early.text);
+    assert!(early.text.iter().any(|line| line.contains("less than 100.0 ms")), "{:?}", early.text);
+    let change = early.rows[1].traces[0].start_end_s_change.expect("a change");
+    assert_eq!((change.median, change.low, change.high), (0.001, Some(0.001), Some(0.001)));
+
+    let late = asked(|candidate| Some(if has(candidate, "fast") { 103_000_000 } else { 3_000_000 }));
+    assert_eq!((late.choice, late.verdict, &late.tied[..]), (Some(0), Verdict::NothingToChange, &[][..]));
+    assert!(late.text[0].starts_with("Nothing is worth changing"), "{:?}", late.text);
+    assert!(late.text[1].contains("fast") && late.text[1].contains("100.0 ms more"), "{:?}", late.text);
+}
+
+/// On one of two traces the calls save more than that.
+#[test]
+fn one_long_trace_outweighs_the_start() {
+    let truth = |candidate: &Candidate, trace: usize| {
+        let ns = if trace == 0 { 600.0 } else { 6.0 };
+        Some((if has(candidate, "fast") { ns / 2.0 } else { ns }, MIB))
+    };
+    let start_end_ns: StartEnd = |candidate| Some(if has(candidate, "fast") { 103_000_000 } else { 3_000_000 });
+    let asked = Asked { start_end_ns, traces: 2, ..Asked::of(Figure::Time, vec![family("fast", &[])], 5) };
+    assert_eq!(name(&asked.choose(&truth).0.expect("a choice")), "fast");
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hksim_linux_probe::maps::Maps;
+use hksim_timing::clock::process_cpu_ns;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 
@@ -21,7 +22,7 @@ use crate::malloc::MallocRun;
 use crate::native;
 use crate::ordered;
 use crate::prefault::MeasuredHeap;
-use crate::protocol::{Channel, Report};
+use crate::protocol::{Channel, Report, Timing};
 use crate::spec::{Job, Mode, Run, Target};
 use crate::system;
 use crate::threaded::Threaded;
@@ -64,7 +65,9 @@ const PANIC_EXIT_CODE: i32 = 101;
 
 fn serve(designs: &[KnownDesign]) -> io::Result<()> {
     let mut channel = take_channel()?;
+    let begin_ns = process_cpu_ns();
     let report = match perform(&mut channel, designs) {
+        Ok(Report::Timed(timing)) => Report::Timed(Timing { job_ns: process_cpu_ns() - begin_ns, ..timing }),
         Ok(report) => report,
         Err(why @ ChildError::NoTraps(_)) => Report::Refused { message: why.to_string() },
         Err(why) => Report::Failed { message: why.to_string() },

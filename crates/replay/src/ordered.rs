@@ -118,6 +118,7 @@ pub(crate) fn timed<A: Replayable<Counted>>(
     let (driven, tlb) = unobserved(trace, TlbWatch::open(), open)?;
     Ok(Report::Timed(Timing {
         sample: driven.sample(trace.operations),
+        job_ns: 0,
         dtlb: tlb.finish(),
         moments: Some(trace.moments.clone()),
     }))

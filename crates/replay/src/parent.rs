@@ -11,6 +11,7 @@ use crate::explained::Record;
 use crate::protocol::{self, ControlReport, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
+use crate::usage::wait;
 use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_policy::vocabulary::Align;
 
@@ -161,9 +162,14 @@ pub(crate) fn run_observed(
         Some(stdout) => protocol::receive_with(std::io::BufReader::with_capacity(1 << 18, stdout), each),
         None => Ok(None),
     };
-    let status = child.wait().map_err(failed("wait for"))?;
+    let (status, cpu_ns) = wait(&child).map_err(failed("wait for"))?;
     match received {
-        Ok(Some(received)) => Ok(received),
+        Ok(Some(mut received)) => {
+            if let Report::Timed(timing) = &mut received.report {
+                timing.sample.start_end_ns = Some(cpu_ns.saturating_sub(timing.job_ns));
+            }
+            Ok(received)
+        }
         Ok(None) => Err(died(run, status)),
         Err(why) => Err(ReplayError::Garbled { run: name(run), why }),
     }

@@ -73,6 +73,10 @@ pub(crate) struct MeasuredReport {
 pub(crate) struct Timing {
     /// Without reading the trace.
     pub(crate) sample: Sample,
+    /// Processor time from reading the job to the report, which the child's `main` notes. The rest of the child's is that of
+    /// its start and its end.
+    #[serde(default)]
+    pub(crate) job_ns: u64,
     /// Also without reading the trace; or why they were not counted.
     pub(crate) dtlb: Result<DtlbEvents, String>,
     /// Of a replay in trace order.

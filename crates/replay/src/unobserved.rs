@@ -74,6 +74,7 @@ impl UnobservedRun<'_> {
         let (driven, metered) = self.run(allocator, TlbWatch::open(), trace)?;
         Ok(Report::Timed(Timing {
             sample: driven.sample(trace.operations),
+            job_ns: 0,
             dtlb: metered.meter.finish(),
             moments: Some(trace.moments.clone()),
         }))

@@ -154,7 +154,7 @@ pub(crate) struct Driven {
 impl Driven {
     /// The times of a window with this many calls.
     pub(crate) fn sample(&self, calls: u64) -> Sample {
-        Sample { cpu_ns: self.cpu_ns, wall_ns: self.time.as_nanos() as u64, calls }
+        Sample { cpu_ns: self.cpu_ns, wall_ns: self.time.as_nanos() as u64, calls, start_end_ns: None }
     }
 }
 

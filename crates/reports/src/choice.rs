@@ -39,8 +39,8 @@ pub fn text(report: &ChoiceReport, columns: Option<usize>) -> String {
     let columns = columns.unwrap_or(usize::MAX);
     lines.extend(shown(choice, report.limits.is_empty()).fitted(columns));
     lines.push(
-        "time, RSS: relative to the present allocator, the mean over traces; front: no other row is better in one of the \
-         three and as good in the others"
+        "time (of the calls), RSS: relative to the present allocator, the mean over traces; front: no other row is better in \
+         one of the three and as good in the others"
             .to_string(),
     );
     lines.extend(missing(&choice.rows));

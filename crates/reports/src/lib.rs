@@ -47,6 +47,7 @@ pub mod memory_limit;
 pub mod memory_prediction;
 pub mod memory_validation;
 pub mod pprof;
+mod promises;
 mod recording;
 pub mod replay;
 pub mod report;

@@ -1,14 +1,15 @@
 //! A trial of a program as text.
 
 use hksim_replay::compare::{Outcome, Spread};
-use hksim_results::trial::{PRESENT, Promise, Row, TrialReport};
+use hksim_results::trial::{PRESENT, Row, TrialReport};
 use hksim_text::plain;
 use hksim_text::shell;
 use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
-use hksim_timing::{Estimate, ROUNDS_FOR_INTERVAL};
+use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
 use crate::comparison::{counts, ended, interval};
+use crate::promises;
 use crate::verdict::{self, Amount, Contender};
 
 /// The columns of the table.
@@ -29,6 +30,8 @@ pub const COLUMNS: [&str; 13] = [
 ];
 /// The columns that a narrow table leaves out, the least important first.
 const OPTIONAL: [usize; 5] = [11, 8, 9, 7, 5];
+/// What a budget has beyond the time that rounds are expected to take.
+const MARGIN_OF_BUDGET: f64 = 1.25;
 /// Columns of the table of RSS at marks.
 const MARKS: usize = 5;
 
@@ -68,14 +71,10 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
     );
     lines.extend(missing(&trial.rows));
     lines.extend(verdict(report));
-    if let Some(promises) = promises(&report.promises) {
+    if let Some(promises) = promises::table(&report.promises) {
         lines.push(String::new());
         lines.extend(promises.fitted(columns.unwrap_or(usize::MAX)));
-        lines.push(
-            "CPU s: what the calls of the recording take longer in replays (less: -); promised is that the program changes by \
-             as much; kept: the intervals overlap, or RSS is within 2 %"
-                .to_string(),
-        );
+        lines.extend(promises::sentences(report));
     }
     table::text(&lines)
 }
@@ -109,32 +108,6 @@ pub fn at_marks(rows: &[Row]) -> Option<Table> {
         let cell = |place| counts(&at(place).map(|found| found.rss_bytes), bytes);
         let setting = setting(row.setting.as_deref().unwrap_or_default());
         table.push([row.allocator.clone()].into_iter().chain(setting).chain(names.iter().enumerate().map(cell)));
-    }
-    Some(table)
-}
-
-/// What replays promised, and whether the program kept it; `None` without promises.
-pub fn promises(promises: &[Promise]) -> Option<Table> {
-    if promises.is_empty() {
-        return None;
-    }
-    let head = ["promised by replays", "CPU s", "ratio promised", "measured", "", "RSS promised", "measured", ""];
-    let mut table = Table::new(head, &[0, 2, 3, 4, 7]);
-    let kept = |is: Option<bool>| is.map_or("", |is| if is { "kept" } else { "NOT KEPT" }).to_string();
-    for promise in promises {
-        let name = [promise.allocator.as_str()].into_iter().chain(promise.setting.as_deref()).collect::<Vec<_>>();
-        let measured =
-            |(low, high)| if low == high { bytes(low) } else { format!("{} to {}", bytes(low), bytes(high)) };
-        table.push([
-            name.join(" "),
-            promise.cpu_s_change.map_or("-".to_string(), |change| format!("{:+.3}", change.median)),
-            interval(&promise.ratio_promised),
-            interval(&promise.ratio_measured),
-            kept(promise.is_ratio_kept),
-            promise.rss_bytes_promised.map_or("-".to_string(), bytes),
-            promise.rss_bytes_measured.map_or("-".to_string(), measured),
-            kept(promise.is_rss_kept),
-        ]);
     }
     Some(table)
 }
@@ -191,7 +164,10 @@ fn legend(report: &TrialReport) -> Vec<String> {
             .to_string(),
     ];
     if report.trial.rounds < ROUNDS_FOR_INTERVAL {
-        lines.push(format!("no intervals and verdicts: they need {ROUNDS_FOR_INTERVAL} rounds"));
+        lines.push(format!(
+            "too few rounds for intervals and verdicts: they need {ROUNDS_FOR_INTERVAL}{}",
+            more_rounds(report)
+        ));
     }
     let first = report.trial.rows.first();
     if first.is_some_and(|row| row.outcome == Outcome::Measured && row.equal_output.is_none()) {
@@ -202,6 +178,22 @@ fn legend(report: &TrialReport) -> Vec<String> {
     let status = first.and_then(|row| row.status.as_deref()).filter(|status| *status != "exit status: 0");
     lines.extend(status.map(|status| format!("every run ended with {status}, as the first one did")));
     lines
+}
+
+/// The flag that gives as many rounds as intervals need.
+fn more_rounds(report: &TrialReport) -> String {
+    let trial = &report.trial;
+    let wall_s = |row: &Row| row.wall_s.map(|wall| wall.median);
+    // The first row runs twice in each round.
+    let round_s: f64 = trial.rows.iter().take(1).chain(&trial.rows).filter_map(wall_s).sum();
+    let needed_s = round_s * f64::from(trial.runs_per_round * ROUNDS_FOR_INTERVAL) * MARGIN_OF_BUDGET;
+    match trial.ended {
+        // The times of a server are those of its load alone.
+        Ended::Time if report.is_server => "; give a longer --budget".to_string(),
+        Ended::Time => format!("; give --budget {:.0}s", needed_s.ceil()),
+        Ended::Rounds => format!("; give --runs {ROUNDS_FOR_INTERVAL} or more"),
+        Ended::Precise | Ended::Failed => String::new(),
+    }
 }
 
 /// The rows and figures that are missing, with the reasons, and what else was seen.

@@ -55,6 +55,10 @@ pub struct OnTrace {
     pub cpu_s: Option<Estimate>,
     /// Processor time relative to the present allocator: the median of the rounds' ratios.
     pub ratio_to_present: Option<Estimate>,
+    /// Processor seconds by which a process takes longer to start and to end than on the present allocator: loading and
+    /// initialising the library, ending it, and giving memory back.
+    #[serde(default)]
+    pub start_end_s_change: Option<Estimate>,
     /// Timed rounds.
     pub rounds: u32,
     /// Peak resident bytes: their growth since the first call, and anonymous bytes that the allocator took before it more

@@ -147,11 +147,15 @@ pub struct Promise {
     pub setting: Option<String>,
     /// Processor seconds that a replay of the recording takes longer than on the present allocator; negative if less.
     pub cpu_s_change: Option<Estimate>,
-    /// The program's processor time relative to the present allocator, if it changes by that.
+    /// Processor seconds by which the replay's process takes longer to start and to end; null for a server, whose times are
+    /// those of the load.
+    #[serde(default)]
+    pub start_end_s_change: Option<Estimate>,
+    /// The program's processor time relative to the present allocator, if it changes by both.
     pub ratio_promised: Option<Estimate>,
     /// The measured one.
     pub ratio_measured: Option<Estimate>,
-    /// Whether the two intervals overlap.
+    /// Whether the two intervals overlap; null if one has too few rounds for an interval.
     pub is_ratio_kept: Option<bool>,
     /// Peak resident bytes of the program, if they change by as much as those of the replay.
     pub rss_bytes_promised: Option<u64>,

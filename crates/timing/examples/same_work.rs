@@ -18,7 +18,7 @@ impl Subject for Work {
         let (start, cpu_before_ns) = (Instant::now(), thread_cpu_ns());
         (self.0)();
         let cpu_ns = thread_cpu_ns() - cpu_before_ns;
-        Ok(Sample { cpu_ns, wall_ns: start.elapsed().as_nanos() as u64, calls: 1000 })
+        Ok(Sample { cpu_ns, wall_ns: start.elapsed().as_nanos() as u64, calls: 1000, start_end_ns: None })
     }
 }
 

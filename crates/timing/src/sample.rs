@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The times of one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Processor time in user mode and in the kernel, by the scheduler's clock. It is exact: no ticks.
     pub cpu_ns: u64,
@@ -11,6 +11,9 @@ pub struct Sample {
     pub wall_ns: u64,
     /// Calls performed; at least 1 is assumed.
     pub calls: u64,
+    /// Processor time of the start and the end of the process that made the calls, if it is known apart from theirs.
+    #[serde(default)]
+    pub start_end_ns: Option<u64>,
 }
 
 impl Sample {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::estimate::ROUNDS_FOR_INTERVAL;
+
 /// The maximum number of rounds.
 pub const ROUNDS_MAX: u32 = 1000;
 
@@ -15,15 +17,17 @@ const FIRST_LOOK: u32 = 11;
 pub struct Effort {
     /// The sufficient precision: half the length of a ratio's interval, as a share of the ratio.
     pub precision: f64,
-    /// No round starts after this time. The first round always runs.
+    /// No round starts after this time, unless there are fewer than `rounds_min`.
     pub time_max: Duration,
+    /// Rounds that run however long they take, unless `rounds_max` is less; at least one runs.
+    pub rounds_min: u32,
     /// Maximum number of counted rounds.
     pub rounds_max: u32,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { precision: 0.01, time_max: Duration::from_secs(60), rounds_max: ROUNDS_MAX }
+        Effort { precision: 0.01, time_max: Duration::from_secs(60), rounds_min: 1, rounds_max: ROUNDS_MAX }
     }
 }
 
@@ -42,6 +46,12 @@ pub enum Ended {
 }
 
 impl Effort {
+    /// The same effort, but with as many rounds as an interval needs, even if they take longer than the time.
+    #[must_use]
+    pub fn with_interval(self) -> Effort {
+        Effort { rounds_min: ROUNDS_FOR_INTERVAL, ..self }
+    }
+
     /// Whether to stop after this many rounds and this time. `precision` is computed only if the intervals are looked
     /// at: after 11, 14, 18, 23, ... rounds. More looks would each be a chance to stop at an interval that is narrow by
     /// chance.
@@ -52,7 +62,7 @@ impl Effort {
         if rounds >= self.rounds_max.min(ROUNDS_MAX) {
             return Some(Ended::Rounds);
         }
-        (spent >= self.time_max).then_some(Ended::Time)
+        (spent >= self.time_max && rounds >= self.rounds_min).then_some(Ended::Time)
     }
 }
 
@@ -77,12 +87,21 @@ mod tests {
 
     #[test]
     fn what_ends_the_rounds_is_said() {
-        let effort = Effort { precision: 0.01, time_max: Duration::from_secs(60), rounds_max: 20 };
+        let effort = Effort { precision: 0.01, time_max: Duration::from_secs(60), rounds_max: 20, ..Effort::default() };
         let ended = |rounds, seconds, precision| effort.ended(rounds, Duration::from_secs(seconds), || precision);
         assert_eq!(ended(11, 5, Some(0.01)), Some(Ended::Precise));
         assert_eq!(ended(11, 5, Some(0.02)), None);
         assert_eq!(ended(12, 5, Some(0.001)), None, "not a look");
         assert_eq!(ended(12, 60, None), Some(Ended::Time));
         assert_eq!(ended(20, 5, None), Some(Ended::Rounds));
+    }
+
+    #[test]
+    fn a_short_time_does_not_prevent_an_interval_but_few_rounds_do() {
+        let ended = |effort: Effort, rounds| effort.with_interval().ended(rounds, Duration::from_secs(60), || None);
+        let short = Effort { time_max: Duration::from_secs(1), ..Effort::default() };
+        assert_eq!([1, 6, 7].map(|rounds| ended(short, rounds)), [None, None, Some(Ended::Time)]);
+        let few = Effort { rounds_max: 3, ..short };
+        assert_eq!([2, 3].map(|rounds| ended(few, rounds)), [None, Some(Ended::Rounds)]);
     }
 }

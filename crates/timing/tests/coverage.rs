@@ -71,7 +71,7 @@ impl Subject for Work<'_> {
 
     fn run(&self, _cpu: Option<usize>) -> Result<Sample, Self::Error> {
         let ns = (self.true_ns * self.machine.factor()) as u64;
-        Ok(Sample { cpu_ns: ns, wall_ns: ns, calls: 1000 })
+        Ok(Sample { cpu_ns: ns, wall_ns: ns, calls: 1000, start_end_ns: None })
     }
 }
 
@@ -79,7 +79,7 @@ impl Subject for Work<'_> {
 fn measurement(noise: Noise, scale: f64, ratio: f64, seed: u64) -> Timings<std::convert::Infallible> {
     let machine = Machine { noise, scale, random: Mutex::new(Rng::with_seed(seed)), runs: AtomicU64::new(0) };
     let work = |ratio| Work { machine: &machine, true_ns: 3e7 * ratio };
-    let effort = Effort { precision: 0.01, time_max: Duration::from_secs(3600), rounds_max: 400 };
+    let effort = Effort { precision: 0.01, time_max: Duration::from_secs(3600), rounds_min: 1, rounds_max: 400 };
     let plan = Plan { effort, warm_up_rounds: 1, arrangement: Arrangement::InTurn, seed };
     time(&[&work(1.0), &work(ratio)], &plan, &mut |_| {})
 }

@@ -39,12 +39,12 @@ impl Subject for Logged<'_> {
             return Err("it crashed");
         }
         let cpu_ns = if self.name == 'a' { 2000 } else { 3000 };
-        Ok(Sample { cpu_ns, wall_ns: 2 * cpu_ns, calls: 100 })
+        Ok(Sample { cpu_ns, wall_ns: 2 * cpu_ns, calls: 100, start_end_ns: None })
     }
 }
 
 fn plan(rounds_max: u32, arrangement: Arrangement) -> Plan {
-    let effort = Effort { precision: 0.0, time_max: Duration::from_secs(3600), rounds_max };
+    let effort = Effort { precision: 0.0, time_max: Duration::from_secs(3600), rounds_min: 1, rounds_max };
     Plan { effort, warm_up_rounds: 1, arrangement, seed: 5 }
 }
 

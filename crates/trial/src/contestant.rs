@@ -286,7 +286,7 @@ impl Subject for Contestant<'_> {
 
     fn run(&self, _cpu: Option<usize>) -> Result<Sample, RunError> {
         let runs = self.shared.reference.get().map_or(1, |first| first.runs);
-        let mut sum = Sample { cpu_ns: 0, wall_ns: 0, calls: u64::from(runs) };
+        let mut sum = Sample { calls: u64::from(runs), ..Sample::default() };
         for _ in 0..runs {
             let run = self.run_once(Purpose::Timed)?;
             sum.cpu_ns += run.cpu_ns;

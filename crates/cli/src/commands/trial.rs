@@ -12,7 +12,8 @@ use hksim_replay::Environment;
 use hksim_replay::compare::{self, Allocator, Outcome};
 use hksim_reports::trial as text;
 use hksim_results::Stamp;
-use hksim_results::trial::{PRESENT, Promise, Trial, TrialReport};
+use hksim_results::trial::{PRESENT, Promise, TrialReport};
+use hksim_timing::Effort;
 use hksim_trial::Plan;
 
 use crate::flags::supervision::SupervisionArgs;
@@ -83,9 +84,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let allocators = allocators.map(|word| replays::program_has("allocators", word)).collect::<Result<Vec<_>>>()?;
     let recording = args.recording.as_deref().map(inputs::file).transpose()?;
     let program = Program { command: &args.command, input: args.stdin.as_deref(), supervision: &args.supervision };
-    let mut report = program.tried(&allocators, &args.thp, &args.rounds)?;
+    let mut report = program.tried(&allocators, &args.thp, args.rounds.effort(), args.rounds.seed())?;
     if let Some(recording) = &recording {
-        report.promises = promised(recording, args, &report.trial)?;
+        report.promises = promised(recording, args, &report)?;
     }
     args.output.emit(&report, &report.trial.rows, || table(&report, &args.columns))?;
     let has_failed = report.trial.rows.iter().any(|row| row.outcome == Outcome::Failed);
@@ -93,13 +94,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// What replays of a recording promise for the rows of a trial.
-fn promised(recording: &Trace, args: &Args, trial: &Trial) -> Result<Vec<Promise>> {
+fn promised(recording: &Trace, args: &Args, report: &TrialReport) -> Result<Vec<Promise>> {
     let traces = std::slice::from_ref(recording);
-    let replayed = Replayed { flag: "allocators", traces, weights: &[1.0], modes: &args.thp, seed: args.rounds.seed() };
-    let rows = trial.rows.iter().skip(1).filter(|row| row.outcome == Outcome::Measured);
+    let replayed = Replayed { flag: "allocators", traces, weights: &[1.0], modes: &args.thp, seed: report.trial.seed };
+    let rows = report.trial.rows.iter().skip(1).filter(|row| row.outcome == Outcome::Measured);
     let promised =
         replays::with_bench(&replayed, |bench| Ok(Promised::by_replays(bench, rows, args.rounds.effort())?))?;
-    Ok(promises(&promised, trial))
+    Ok(promises(&promised, report))
 }
 
 /// A program to try, in this directory.
@@ -115,8 +116,8 @@ impl Program<'_> {
     ///
     /// # Errors
     /// It does not exist.
-    pub fn tried(&self, allocators: &[Allocator], thp: &[ThpMode], rounds: &RoundsArgs) -> Result<TrialReport> {
-        let (effort, seed, supervision) = (rounds.effort(), rounds.seed(), self.supervision.supervision());
+    pub fn tried(&self, allocators: &[Allocator], thp: &[ThpMode], effort: Effort, seed: u64) -> Result<TrialReport> {
+        let supervision = self.supervision.supervision();
         let plan = Plan { thp, effort, seed, supervision: &supervision, listener: &OnScreen };
         let input = self.input.map(Path::to_path_buf);
         let program = hksim_trial::Program { words: self.command.to_vec(), input: input.clone() };

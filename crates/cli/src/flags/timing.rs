@@ -68,12 +68,13 @@ impl PrecisionArgs {
     pub fn effort(&self, runs: Option<u32>) -> Effort {
         let standard = Effort::default();
         if let Some(rounds_max) = runs.filter(|_| !self.have_end()) {
-            return Effort { precision: 0.0, time_max: Duration::MAX, rounds_max };
+            return Effort { precision: 0.0, time_max: Duration::MAX, rounds_max, ..standard };
         }
         Effort {
             precision: self.precision.unwrap_or(standard.precision),
             time_max: self.budget.map_or(standard.time_max, Duration::from_nanos),
             rounds_max: runs.unwrap_or(standard.rounds_max),
+            ..standard
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{Bench, json_of, number};
 
 /// Blocks by powers of two, with a list of free ones for each. `SPIN` turns at each allocation; with `KEEP`, a freed block
-/// is not used again.
+/// is not used again. Loading and ending it takes `START_MS` and `FINISH_MS`.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <stddef.h>
@@ -17,6 +17,18 @@ const LIBRARY: &str = r#"
 #include <string.h>
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
+/* Runs for so many milliseconds of processor time. */
+static void burn(const char *name) {
+    const char *word = getenv(name);
+    struct timespec begin, now;
+    if (!word) return;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    while ((now.tv_sec - begin.tv_sec) * 1000.0 + (now.tv_nsec - begin.tv_nsec) / 1e6 < atoi(word));
+}
+__attribute__((constructor)) static void start(void) { burn("START_MS"); }
+__attribute__((destructor)) static void finish(void) { burn("FINISH_MS"); }
 struct block { size_t class; struct block *next; };
 static struct block *lists[64];
 static char *next, *end;
@@ -221,6 +233,57 @@ fn a_trial_keeps_what_the_replays_promise() {
     assert!(promised > 5.0 && measured > 5.0, "{promise}");
     assert!((0.5..2.0).contains(&(promised / measured)), "{promise}");
     assert!(promise["is_rss_kept"].is_boolean() && promise["is_ratio_kept"].is_boolean(), "{promise}");
+}
+
+/// The library takes 30 ms when it is loaded and 10 ms when the process ends, of which the calls know nothing.
+#[test]
+fn a_promise_has_the_start_and_the_end_of_the_process() {
+    let Some(bench) = prepared() else { return };
+    bench.ok("record -o program.hkt -- ./program");
+    let allocator = "./pool.so:START_MS=30+FINISH_MS=10";
+    bench.ok(&format!(
+        "trial --allocators {allocator} --recording program.hkt --runs 7 --seed 1 --format json -o t.json -- ./program"
+    ));
+    let trial = json_of(&bench.path("t.json"));
+    let median = |value: &Value| value["median"].as_f64().expect("an estimate");
+    let promise = &trial["promises"][0];
+    let [calls, start_end] = ["cpu_s_change", "start_end_s_change"].map(|field| median(&promise[field]));
+    assert!((0.038..0.060).contains(&start_end), "30 and 10 ms: {promise}");
+    let [present, other] = [0, 1].map(|row| median(&trial["rows"][row]["cpu_s"]));
+    let expected = 1.0 + (calls + start_end) / present;
+    assert!((median(&promise["ratio_promised"]) / expected - 1.0).abs() < 1e-6, "{expected}: {promise}");
+    assert!((other - present - calls - start_end).abs() < 0.01, "{present} and {other} measured: {promise}");
+
+    // A tenth of the turns saves a few milliseconds.
+    let advice = |other: &str| {
+        bench.json(&format!("advise program.hkt --seed 1 --present ./pool.so:SPIN=300 --on ./pool.so:{other} --runs 7"))
+    };
+    assert_eq!(advice("SPIN=30")["verdict"], "change");
+    let found = advice("SPIN=30+START_MS=200");
+    assert_eq!(found["verdict"], "nothing-to-change", "{:?}", found["text"]);
+    let why = found["text"][1].as_str().expect("a sentence");
+    assert!(why.contains("SPIN=30+START_MS=200") && why.contains("more to start and to end"), "{why}");
+}
+
+/// Intervals need seven rounds, which the trial of a choice has however short the budget is, unless fewer are asked for.
+#[test]
+fn a_trial_of_a_choice_has_the_rounds_of_an_interval() {
+    let Some(bench) = prepared() else { return };
+    bench.ok("record -o program.hkt -- ./program");
+    let advice = |end: &str| {
+        bench.ok(&format!(
+            "advise program.hkt --seed 1 --present ./pool.so:SPIN=2000 --on ./pool.so:SPIN=30 {end} --format json -o a.json \
+             --trial -- ./program"
+        ));
+        json_of(&bench.path("a.json"))["trial"].take()
+    };
+    let short = advice("--budget 1ms");
+    assert_eq!((number(&short, "rounds"), &short["ended"]), (7, &"time".into()));
+    assert!(short["promises"][0]["is_ratio_kept"].is_boolean(), "{}", short["promises"]);
+    let few = advice("--runs 2");
+    assert_eq!((number(&few, "rounds"), &few["promises"][0]["is_ratio_kept"]), (2, &Value::Null));
+    let ran = bench.run("trial --allocators ./pool.so --budget 1ms -- ./program");
+    assert!(ran.stdout.contains("they need 7; give --budget "), "{}", ran.stdout);
 }
 
 /// The C library maps and unmaps each block above 32 MiB (its threshold grows up to there), so that every turn faults on

@@ -216,7 +216,7 @@ impl Threaded<'_> {
             let _ = shared.set(allocator);
             let done = workers.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
             let (cpu_ns, wall_ns) = (workers_cpu_ns().saturating_sub(cpu_before_ns), start.elapsed().as_nanos() as u64);
-            let sample = Sample { cpu_ns, wall_ns, calls };
+            let sample = Sample { cpu_ns, wall_ns, calls, start_end_ns: None };
             let traps = watch.end();
             Ok(WindowResult { done, spent: Usage::now().since(&before), sample, traps, marks })
         })
@@ -242,7 +242,7 @@ impl WindowResult {
 
 fn timing(outcome: &WindowResult) -> Report {
     let dtlb = Err("counted in ordered replays only: the threads run before the window opens".to_string());
-    Report::Timed(Timing { sample: outcome.sample, dtlb, moments: None })
+    Report::Timed(Timing { sample: outcome.sample, job_ns: 0, dtlb, moments: None })
 }
 
 /// Processor time of all threads but this one, which reads the trace.

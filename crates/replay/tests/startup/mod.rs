@@ -47,7 +47,7 @@ pub fn memory_from_before_the_first_call_counts() -> Result<(), String> {
         trace: &path,
         touch: TouchRule::All,
         mode: Mode::Ordered,
-        effort: Effort { precision: 0.0, time_max: Duration::ZERO, rounds_max: 1 },
+        effort: Effort { precision: 0.0, time_max: Duration::ZERO, rounds_min: 1, rounds_max: 1 },
         arrangement: Arrangement::InTurn,
         seed: 0,
         is_apart: false,

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::html::{paragraph, table};
 use crate::error::{Context, Result};
 use crate::{
-    choice as choices, comparison as comparisons, library_explanation as explanations, time_validation as validations,
-    trial as trials,
+    choice as choices, comparison as comparisons, library_explanation as explanations, promises,
+    time_validation as validations, trial as trials,
 };
 use hksim_results::choice::ChoiceReport;
 use hksim_results::explain_library::LibraryExplanation;
@@ -39,7 +39,9 @@ pub fn trial(result: &Value) -> Result<String> {
 }
 
 fn of_trial(report: &TrialReport) -> String {
-    let promises = trials::promises(&report.promises).map(|promises| table(&promises)).unwrap_or_default();
+    let promises = promises::table(&report.promises)
+        .map(|promises| table(&promises) + &paragraphs(&promises::sentences(report)))
+        .unwrap_or_default();
     paragraphs(&trials::verdict(report))
         + &table(&trials::figures(&report.trial.rows))
         + &promises

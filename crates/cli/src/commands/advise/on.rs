@@ -38,7 +38,7 @@ pub struct OnArgs {
     present: String,
     /// End with a trial of CMD: does the choice keep what it promised?
     ///
-    /// CMD runs on the present allocator and on the choice.
+    /// CMD runs on the present allocator and on the choice, in 7 rounds even if --budget is short; --runs N bounds them.
     #[arg(long, requires_all = ["on", "command"])]
     trial: bool,
     #[command(flatten)]
@@ -114,10 +114,11 @@ fn tried(args: &Args, traces: &[Trace], choice: &Choice) -> Result<Option<TrialR
         row.setting.iter().filter_map(|setting| ThpMode::from_word(setting.strip_prefix("thp=")?)).collect();
     let allocators = if is_present { Vec::new() } else { vec![replays::program_has("on", &row.allocator)?] };
     let program = Program { command: &args.on.command, input: None, supervision: &args.on.supervision };
-    let mut report = program.tried(&allocators, &modes, &args.rounds)?;
+    // Whether a promise is kept is known by intervals, so they are worth more time than a short budget.
+    let mut report = program.tried(&allocators, &modes, args.rounds.effort().with_interval(), args.rounds.seed())?;
     if let Some(promised) = of_program(traces, &args.on.command).and_then(|trace| Promised::of(choice, trace)) {
         let name = if is_present { PRESENT } else { &row.allocator };
-        report.promises = promises(&[promised.on(name)], &report.trial);
+        report.promises = promises(&[promised.on(name)], &report);
     }
     Ok(Some(report))
 }
