@@ -84,6 +84,17 @@ impl MemoryGroup {
         })
     }
 
+    /// The most bytes that were ever charged, with what the kernel had charged in advance then.
+    ///
+    /// # Errors
+    /// The group cannot be read, or the kernel does not count them (v2 before Linux 5.19).
+    pub fn charged_bytes_peak(&self) -> io::Result<u64> {
+        self.number(match self.version {
+            GroupVersion::V1 => "memory.max_usage_in_bytes",
+            GroupVersion::V2 => "memory.peak",
+        })
+    }
+
     /// Processes of the group that were killed because of its limit.
     ///
     /// # Errors
@@ -114,8 +125,8 @@ impl MemoryGroup {
         text.trim().parse().map_err(|_| io::Error::other(format!("{file} is not a number")))
     }
 
-    /// Kills the processes that are left.
-    fn kill_all(&self) {
+    /// Kills the processes in the group.
+    pub fn kill(&self) {
         let pids = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         for pid in pids.lines().filter_map(|pid| pid.parse::<libc::pid_t>().ok()) {
             // SAFETY: sends a signal; touches no memory.
@@ -131,7 +142,7 @@ impl Drop for MemoryGroup {
                 Err(why) if why.kind() != io::ErrorKind::NotFound => {}
                 _ => return,
             }
-            self.kill_all();
+            self.kill();
             thread::sleep(PAUSE);
         }
     }
@@ -170,6 +181,8 @@ fn remove_abandoned(root: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::ManuallyDrop;
+
     use super::*;
 
     #[test]
@@ -177,6 +190,30 @@ mod tests {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /c/memory cgroup rw,memory 0 0\n";
         assert_eq!(root_of(mounts), Some((PathBuf::from("/c/memory"), GroupVersion::V1)));
         assert_eq!(root_of("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\nproc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn the_second_version_is_used_where_its_root_gives_the_memory_controller_to_groups() {
+        let root = std::env::temp_dir().join(format!("hksim-cgroup2-{}", std::process::id()));
+        fs::create_dir_all(&root).expect("a folder");
+        let write = |name: &str, text: &str| fs::write(root.join(name), text).expect("a file");
+        let mounts = format!("cgroup2 {} cgroup2 rw,nsdelegate 0 0\n", root.display());
+        write("cgroup.subtree_control", "cpu pids\n");
+        assert_eq!(root_of(&mounts), None, "the root gives groups other controllers");
+        write("cgroup.subtree_control", "cpu memory pids\n");
+        assert_eq!(root_of(&mounts), Some((root.clone(), GroupVersion::V2)));
+        // The files of a group; no process is in it, and nothing is removed.
+        write("memory.current", "4096\n");
+        write("memory.peak", "8192\n");
+        write("memory.events", "low 0\nhigh 0\nmax 5\noom 3\noom_kill 2\noom_group_kill 1\n");
+        let group = ManuallyDrop::new(MemoryGroup { folder: root.clone(), version: GroupVersion::V2 });
+        let figures = [group.charged_bytes(), group.charged_bytes_peak(), group.kills()];
+        assert_eq!(figures.map(|figure| figure.expect("a figure")), [4096, 8192, 2]);
+        group.set_limit(Some(1 << 20)).expect("a limit");
+        assert_eq!(fs::read_to_string(root.join("memory.max")).expect("a file"), "1048576");
+        group.set_limit(None).expect("no limit");
+        assert_eq!(fs::read_to_string(root.join("memory.max")).expect("a file"), "max");
+        fs::remove_dir_all(&root).expect("the folder");
     }
 
     #[test]
@@ -190,6 +227,8 @@ mod tests {
         group.add(child.id()).expect("the child can be moved");
         group.set_limit(Some(1 << 20)).expect("a limit can be set");
         assert_eq!((folder.exists(), group.kills().expect("kills can be read")), (true, 0));
+        let charged = [group.charged_bytes_peak(), group.charged_bytes()].map(|bytes| bytes.expect("a charge"));
+        assert!(charged[0] >= charged[1], "{charged:?}");
         drop(group);
         assert!(!folder.exists());
         assert!(!child.wait().expect("the child ends").success());

@@ -5,6 +5,16 @@ use std::ffi::c_int;
 /// Pins the calling thread, and the processes that it forks later, to its current processor. They then use only that
 /// processor's per-CPU batches (pages on their way to the kernel's lists). False if the system does not allow it.
 pub fn pin_to_current_processor() -> bool {
+    pin_here(0)
+}
+
+/// Pins another process, and those that it forks later, to the current processor of the calling thread. False if the
+/// system does not allow it.
+pub fn pin_process_here(pid: u32) -> bool {
+    libc::pid_t::try_from(pid).is_ok_and(|pid| pid > 0 && pin_here(pid))
+}
+
+fn pin_here(pid: libc::pid_t) -> bool {
     // SAFETY: the call has no arguments.
     let here = unsafe { libc::sched_getcpu() };
     let Ok(here) = usize::try_from(here) else { return false };
@@ -16,7 +26,7 @@ pub fn pin_to_current_processor() -> bool {
     // SAFETY: the set has a bit for each number below CPU_SETSIZE.
     unsafe { libc::CPU_SET(here, &mut set) };
     // SAFETY: the set is initialised and outlives the call.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+    unsafe { libc::sched_setaffinity(pid, size_of_val(&set), &raw const set) == 0 }
 }
 
 /// The processors in use, from a list such as `0-3,6`.

@@ -242,7 +242,7 @@ fn wait(pid: pid_t) -> io::Result<Ended> {
 
 impl Ended {
     /// The exit status, as recordings hold it.
-    pub(crate) fn exit_status(&self) -> Option<hksim_memory_trace::ExitStatus> {
+    pub fn exit_status(&self) -> Option<hksim_memory_trace::ExitStatus> {
         use hksim_memory_trace::ExitStatus;
         let by_signal = || self.status.signal().map(ExitStatus::Signal);
         self.status.code().map(ExitStatus::Code).or_else(by_signal)

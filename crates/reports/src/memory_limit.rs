@@ -4,7 +4,10 @@ use hksim_linux_mm::{LimitOutcome, MemoryLimit, OutOfMemory};
 use hksim_memory_sim::{MemoryRow, Prediction, UnseenWrites};
 use hksim_policy::PAGE_BYTES;
 use hksim_results::replay::LimitedReport;
+use hksim_text::plain;
+use hksim_text::table::Table;
 use hksim_text::units::{bytes, count, of, time};
+use hksim_validate::memory::{LimitFigures, LimitedRun, Row, RunOutcome, outcome_words};
 
 /// The lines about a limit.
 pub fn lines(limit: &MemoryLimit) -> Vec<String> {
@@ -96,6 +99,46 @@ pub fn replayed(report: &LimitedReport) -> String {
         (None, None) => "survives".to_string(),
     };
     format!("{} on a memory limit of {size} for its heap: {outcome}\n", report.allocator)
+}
+
+/// The rows of a validation that are about a limit; `None` without any.
+pub fn validated(rows: &[Row]) -> Option<Table> {
+    let figures = ["predicted", "runs", "least limit", "kernel's own", "peak charge", "measured"];
+    let names = ["recording", "setting"].into_iter().chain(figures).chain(["class", "verdict"]);
+    let mut table = Table::new(names, &[0, 1, 2, 3, 8, 9]);
+    let limited: Vec<&Row> = rows.iter().filter(|row| row.has_limit()).collect();
+    for row in &limited {
+        let setting: Vec<String> = row.setting.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
+        let mut cells = vec![plain(&row.file).into_owned(), setting.join(", ")];
+        cells.extend(row.memory_limit.as_ref().map_or_else(|| vec![String::new(); figures.len()], limit_cells));
+        cells.push(row.class.map_or("", |class| class.word()).to_string());
+        cells.push(row.verdict.word().to_string());
+        table.push(cells);
+    }
+    (!limited.is_empty()).then_some(table)
+}
+
+fn limit_cells(figures: &LimitFigures) -> Vec<String> {
+    let least_bytes = figures.predicted.least_limit_bytes;
+    let from = figures.least_limit_bytes_min;
+    let least = least_bytes.map_or("-".to_string(), |least| range(from.unwrap_or(least), least, bytes));
+    let peak = figures.peak.map(|peak| [peak.predicted_bytes, peak.measured_bytes].map(bytes));
+    let [peak, measured] = peak.unwrap_or(["-", "-"].map(str::to_string));
+    vec![
+        word(Some(&figures.predicted)).to_string(),
+        runs(&figures.runs),
+        least,
+        bytes(figures.kernel_bytes),
+        peak,
+        measured,
+    ]
+}
+
+/// How runs ended: those under the predicted limit, and after an arrow those under the second one.
+fn runs(runs: &[LimitedRun]) -> String {
+    let under = |runs: &[LimitedRun]| outcome_words(&runs.iter().map(|run| run.outcome).collect::<Vec<RunOutcome>>());
+    let by_limit = runs.chunk_by(|one, other| one.limit_bytes == other.limit_bytes);
+    by_limit.map(under).collect::<Vec<_>>().join(" -> ")
 }
 
 fn outcome(limit: &MemoryLimit, event_max: Option<u64>) -> String {

@@ -2,24 +2,44 @@
 
 use hksim_text::table::text;
 use hksim_validate::Verdict;
-use hksim_validate::memory::{Figures, Row};
+use hksim_validate::memory::{Figures, LimitFigures, Row};
 use serde_json::{Map, Value, json};
 
+use crate::memory_limit;
 use crate::tables::{figures_table, notes};
 
 /// One line per row, then the reasons, in tables of at most this many columns.
 pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
-    let mut lines = figures_table(rows).fitted(columns.unwrap_or(usize::MAX));
+    let columns = columns.unwrap_or(usize::MAX);
+    let limits = memory_limit::validated(rows).map(|table| table.fitted(columns));
+    let has_others = limits.is_none() || rows.iter().any(|row| !row.has_limit());
+    let mut lines = if has_others { figures_table(rows).fitted(columns) } else { Vec::new() };
+    lines.extend((has_others && limits.is_some()).then(String::new));
+    lines.extend(limits.iter().flatten().cloned());
     lines.push(String::new());
     lines.extend(notes(rows));
     lines.push(format!("verdict: {}", verdict.word()));
-    lines.push("traps, huge pages and RSS are those of anonymous memory; several runs: lowest to highest".to_string());
-    lines.push(stacks_text(rows));
-    lines.push(
-        "pages +/-: pages in that state at the exit in the prediction only / in the measurement only".to_string(),
-    );
-    lines.push("residual: sum of |prediction - measurement| over traps, huge pages and resident pages".to_string());
+    if limits.is_some() {
+        lines.push(
+            "runs: in a memory control group, whose limit is larger by what the kernel needs for a process; -> with room \
+             for what is not known exactly; peak charge: without a limit, measured with up to 64 pages charged in advance"
+                .to_string(),
+        );
+    }
+    if has_others {
+        lines.extend(legend(rows));
+    }
     text(&lines)
+}
+
+/// What the figures of rows without a limit mean.
+fn legend(rows: &[Row]) -> [String; 4] {
+    [
+        "traps, huge pages and RSS are those of anonymous memory; several runs: lowest to highest".to_string(),
+        stacks_text(rows),
+        "pages +/-: pages in that state at the exit in the prediction only / in the measurement only".to_string(),
+        "residual: sum of |prediction - measurement| over traps, huge pages and resident pages".to_string(),
+    ]
 }
 
 /// Whether stacks were compared.
@@ -36,9 +56,9 @@ pub fn csv(rows: &[Row]) -> Vec<Map<String, Value>> {
     let mut lines = Vec::new();
     for row in rows {
         let setting: Vec<String> = row.setting.iter().map(|(flag, value)| format!("{flag}={value}")).collect();
-        let pairs: Vec<(Option<&Figures>, Option<&Figures>)> = match &row.comparison {
-            None => vec![(None, None)],
-            Some(comparison) => {
+        let pairs: Vec<(Option<&Figures>, Option<&Figures>)> = match (&row.comparison, &row.memory_limit) {
+            (None, limited) => vec![(None, None); limited.as_ref().map_or(1, |figures| figures.runs.len())],
+            (Some(comparison), _) => {
                 let pairs = comparison.predicted.iter().zip(&comparison.measured);
                 pairs.map(|(predicted, measured)| (Some(predicted), Some(measured))).collect()
             }
@@ -61,10 +81,30 @@ pub fn csv(rows: &[Row]) -> Vec<Map<String, Value>> {
                 "rss_bytes_peak_measured": measured.and_then(|figures| figures.rss_bytes_peak),
                 "rss_bytes_peak_max_measured": measured.and_then(|figures| figures.rss_bytes_peak_max),
             });
-            if let Value::Object(fields) = line {
-                lines.push(fields);
-            }
+            let parts = [line, limit_columns(row.memory_limit.as_ref(), run)];
+            let fields = parts.into_iter().filter_map(|part| match part {
+                Value::Object(fields) => Some(fields),
+                _ => None,
+            });
+            lines.push(fields.flatten().collect());
         }
     }
     lines
+}
+
+/// The columns about a memory limit, of one of its runs.
+fn limit_columns(figures: Option<&LimitFigures>, run: usize) -> Value {
+    let predicted = figures.map(|figures| &figures.predicted);
+    let run = figures.and_then(|figures| figures.runs.get(run));
+    let peak = figures.and_then(|figures| figures.peak);
+    json!({
+        "memory_limit_bytes": predicted.map(|limit| limit.limit_bytes),
+        "memory_limit_outcome_predicted": predicted.map(|limit| limit.outcome),
+        "least_limit_bytes_predicted": predicted.and_then(|limit| limit.least_limit_bytes),
+        "kernel_bytes": figures.map(|figures| figures.kernel_bytes),
+        "group_limit_bytes": run.map(|run| run.limit_bytes),
+        "memory_limit_outcome_measured": run.map(|run| run.outcome),
+        "charged_bytes_peak_predicted": peak.map(|peak| peak.predicted_bytes),
+        "charged_bytes_peak_measured": peak.map(|peak| peak.measured_bytes),
+    })
 }

@@ -22,7 +22,7 @@ pub fn figures_table(rows: &[Row]) -> Table {
     let words: Vec<usize> = (0..head.len()).chain([columns, columns + 1]).collect();
     let names = head.iter().chain(peaks).copied().chain(figures).chain(["class", "verdict"]);
     let mut table = Table::new(names, &words);
-    for row in rows {
+    for row in rows.iter().filter(|row| !row.has_limit()) {
         let setting: Vec<String> = row.setting.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
         let mut cells = vec![plain(&row.file).into_owned()];
         if has_allocators {

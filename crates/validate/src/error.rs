@@ -94,6 +94,12 @@ pub enum ValidateError {
     /// The replays of one comparison touch alike.
     #[error("--touch: designs are timed with the same touches; give one rule")]
     SeveralTouches,
+    /// A memory control group cannot be used.
+    #[error("the memory control group of a run: {0}")]
+    Group(String),
+    /// A signal to this process ended a run.
+    #[error("interrupted; the control group of the run is removed")]
+    Interrupted,
     /// A recording gave no prediction.
     #[error("no prediction")]
     NoPrediction,

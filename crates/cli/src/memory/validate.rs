@@ -10,7 +10,7 @@ use hksim_cost_model::Profile;
 use hksim_memory_sim::Setting;
 use hksim_replay::compare::{Allocator, Found, expanded};
 use hksim_validate::memory::replayed::{ReplaySubject, replay_of, validate_replay};
-use hksim_validate::memory::{Again, Options, Recorded, Row, can_be_measured, set_modes, validate};
+use hksim_validate::memory::{Again, KernelMemory, Options, Recorded, Row, can_be_measured, set_modes, validate};
 use hksim_validate::{Listener, Verdict};
 use tempfile::TempDir;
 
@@ -110,7 +110,9 @@ fn rows(
     let settings = request.memory.settings(request.policy, BaseKernel::Host)?;
     settings.iter().try_for_each(|named| can_be_measured(&named.setting))?;
     let folder = TempDir::with_prefix("hksim-").context("cannot create a temporary directory; set TMPDIR")?;
-    let options = Options { again, runs: request.runs, profile: request.profile, listener: &OnScreen };
+    let kernel_memory = KernelMemory::default();
+    let Request { runs, profile, .. } = *request;
+    let options = Options { again, runs, profile, listener: &OnScreen, kernel_memory: &kernel_memory };
     let mut rows = Vec::new();
     for number in 0..subjects {
         for named in &settings {

@@ -39,6 +39,7 @@ mod library_validations;
 mod limits;
 mod lost_events;
 mod memory_answers;
+mod memory_limit_validations;
 mod memory_limits;
 mod memory_policies;
 mod memory_recordings;

@@ -166,5 +166,9 @@ pub fn validate(result: &Value) -> Result<String> {
     let verdict = result["verdict"].as_str().unwrap_or("unknown");
     let words = format!("Verdict: {verdict}. Each row compares a prediction with runs of the program on this machine.");
     let notes: String = notes(&rows).iter().map(|line| paragraph(line)).collect();
-    Ok(paragraph(&words) + &table(&figures_table(&rows)) + &notes)
+    let limits = memory_limit::validated(&rows);
+    let has_others = limits.is_none() || rows.iter().any(|row| !row.has_limit());
+    let figures = has_others.then(|| figures_table(&rows));
+    let tables: String = figures.iter().chain(&limits).map(table).collect();
+    Ok(paragraph(&words) + &tables + &notes)
 }

@@ -12,7 +12,7 @@ use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pressure::thp_fallbacks;
 use hksim_linux_probe::sysfs;
 use hksim_memory_record::{
-    HugePages, Levels, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with,
+    HugePages, Launch, Levels, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with,
 };
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
@@ -35,12 +35,12 @@ pub(crate) struct Program<'a> {
     /// Its memory is measured once khugepaged has scanned it.
     pub(crate) settles: bool,
     rerun: Rerun,
-    supervisor: Supervisor,
+    pub(crate) supervisor: Supervisor,
     /// What differs from the recorded environment.
     other_environment: Vec<String>,
     /// How the started program ended; `None` if the recording does not say.
-    status: Option<ExitStatus>,
-    fixes_addresses: bool,
+    pub(crate) status: Option<ExitStatus>,
+    pub(crate) fixes_addresses: bool,
     /// Huge pages of a measured run.
     thp_disable: ThpDisabled,
     /// What the recording shows: the run must show the same.
@@ -183,6 +183,20 @@ impl<'a> Program<'a> {
         RunFiles::around(path).map_err(ValidateError::reading("reading the second recording"))
     }
 
+    /// The program as it is started to be measured, without being recorded. Its errors go to a file, if there is one.
+    pub fn launch(&self, errors: Option<PathBuf>) -> Launch {
+        Launch {
+            command: self.rerun.words.clone(),
+            directory: self.rerun.directory.clone(),
+            shown_mode: None,
+            variables: self.rerun.variables.clone(),
+            thp_disable: self.thp_disable,
+            fixes_addresses: self.fixes_addresses,
+            streams: Streams::Silent { errors },
+            snapshots_of: SnapshotsOf::Nothing,
+        }
+    }
+
     /// Records a run. Returns also why it is not the run that was asked for.
     fn record(
         &self,
@@ -263,9 +277,13 @@ impl<'a> Program<'a> {
     /// How a run ended, if the recorded one ended otherwise.
     fn other_status(&self, report: &RecordingReport, path: &Path) -> Option<String> {
         let code = report.exit_code.map(ExitStatus::Code);
-        let own = code.or_else(|| report.exit_signal.map(ExitStatus::Signal))?;
+        self.unlike(code.or_else(|| report.exit_signal.map(ExitStatus::Signal))?, &errors_of(path))
+    }
+
+    /// How a run ended, if the recorded one ended otherwise, with the last line in the file of its errors.
+    pub fn unlike(&self, own: ExitStatus, errors: &Path) -> Option<String> {
         let recorded = self.status.filter(|recorded| *recorded != own)?;
-        let said = fs::read_to_string(errors_of(path)).unwrap_or_default();
+        let said = fs::read_to_string(errors).unwrap_or_default();
         let said = said.lines().rev().find(|line| !line.trim().is_empty());
         let said = said.map_or(String::new(), |line| format!(": {}", hksim_text::plain(line.trim())));
         Some(format!("the program {}, and when it was recorded it {}{said}", words(own), words(recorded)))

@@ -5,6 +5,7 @@ mod blind;
 mod causes;
 mod compare;
 mod figures;
+mod limited;
 mod measure;
 mod pages;
 mod place;
@@ -25,6 +26,7 @@ use hksim_linux_mm::{KernelConfig, KhugepagedWork, PMD_ORDER};
 use hksim_memory_sim::groups::setting_words;
 use hksim_memory_sim::{Advise, AllocatorLabel, Detail, MadvFree, RunFile, RunFiles, Setting, ThpPrctl, system_time};
 use hksim_memory_trace::{Header, Reader};
+use hksim_policy::units::Size;
 use serde::{Deserialize, Serialize};
 
 use self::compare::{Judged, Subject, compare, predicted};
@@ -35,6 +37,7 @@ use crate::verdict::{Class, Verdict};
 
 pub use self::compare::{Comparison, Difference};
 pub use self::figures::{Figures, kib};
+pub use self::limited::{KernelMemory, LimitFigures, LimitedRun, PeakCharge, RunOutcome, words as outcome_words};
 pub use self::rerun::Rerun;
 pub use self::stacks::StackFigures;
 pub use self::supervise::{Moment, Stop, Supervision, Supervisor};
@@ -89,21 +92,34 @@ pub struct Row {
     /// The predicted time of the recording in the kernel, if a profile was given. It is not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
+    /// The program under a memory limit. The other figures are absent then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<LimitFigures>,
 }
 
+/// The flag of memory limits in [`Row::setting`].
+const LIMIT: &str = "memory-limit";
+
 impl Row {
+    /// Whether it is about a memory limit.
+    pub fn has_limit(&self) -> bool {
+        self.setting.iter().any(|(flag, _)| flag == LIMIT)
+    }
+
     /// A row without a measurement.
     fn skipped(file: String, setting: &Setting, reason: Option<String>) -> Self {
+        let limit = setting.kernel.memory_limit_bytes.map(|bytes| (LIMIT.to_string(), Size(bytes).to_string()));
         Self {
             file,
             allocator: None,
             command: Vec::new(),
-            setting: setting_words(setting),
+            setting: setting_words(setting).into_iter().chain(limit).collect(),
             class: None,
             verdict: Verdict::Skipped,
             reason,
             comparison: None,
             system_time: None,
+            memory_limit: None,
         }
     }
 }
@@ -160,10 +176,9 @@ pub fn can_be_measured(setting: &Setting) -> Result<(), ValidateError> {
             "--khugepaged bound: a bound cannot be measured; use settled, which waits for scans at the exit",
         ));
     }
-    if setting.kernel.memory_limit_bytes.is_some() {
+    if setting.kernel.memory_limit_bytes.is_some() && setting.kernel.khugepaged.work == KhugepagedWork::Settled {
         return Err(ValidateError::NotMeasurable(
-            "--memory-limit: validate runs the program without a limit; leave it out, or use `hksim sim` to predict the \
-             outcome and run the program in a control group",
+            "--memory-limit: what khugepaged does at the exit is not measured under a limit; leave --khugepaged out",
         ));
     }
     if setting.kernel.rules.version != host::version()?.version {
@@ -184,6 +199,8 @@ pub struct Options<'a> {
     pub profile: Option<&'a Profile>,
     /// Is told what happens.
     pub listener: &'a dyn Listener,
+    /// With memory limits: what the kernel needs for the processes themselves. It is found when it is needed first.
+    pub kernel_memory: &'a KernelMemory,
 }
 
 /// Runs the program of a recording again under a setting, and compares. With `modes`, the machine's modes are set
@@ -212,6 +229,10 @@ pub fn validate(
         Err(reason) => return skipped(row, reason),
     };
     program.announce(recording);
+    let subject = Subject { recording, files, program: &program };
+    if setting.kernel.memory_limit_bytes.is_some() {
+        return limited::validate(&subject, setting, options, folder, row);
+    }
     let runs = (0..options.runs).map(|number| program.run(&folder.join(format!("{number}.hkm"))));
     let runs = runs.collect::<Result<Vec<Run>, _>>()?;
     if !has_modes(&setting.kernel)? {
@@ -220,7 +241,6 @@ pub fn validate(
     if let Some(reason) = runs.iter().find_map(|run| run.disturbed()) {
         return skipped(row, reason);
     }
-    let subject = Subject { recording, files, program: &program };
     let Judged { class, verdict, reason, comparison } = compare(&subject, setting, runs, folder)?;
     Ok(Row { class: Some(class), verdict, reason, comparison: Some(comparison), ..row })
 }

@@ -1,0 +1,206 @@
+//! `validate --memory-limit`: programs run in real memory control groups. The oracle is the kernel; that a wrong prediction
+//! is found is tested with recordings of another program than the one that runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use hksim_linux_probe::memory_group::MemoryGroup;
+use serde_json::Value;
+
+use crate::support::recordings::{can_record, data};
+use crate::support::{Bench, Ran, number};
+
+const PAGE: u64 = 4096;
+
+/// A directory with the program and a recording of it at fixed addresses; the arguments are those of the program.
+fn recorded(arguments: &str) -> Option<Bench> {
+    if !can_record() {
+        return None;
+    }
+    if let Err(why) = MemoryGroup::create() {
+        eprintln!("skipped: {why}");
+        return None;
+    }
+    let bench = Bench::new();
+    bench.compile(data("limited.c"), "app", &["-O1"])?;
+    bench.ok(&format!("record --memory --no-aslr -o a.hkm -- ./app {arguments}"));
+    Some(bench)
+}
+
+/// The predicted least limit: at best, and in any case.
+fn least(bench: &Bench) -> [u64; 2] {
+    let result = bench.json("sim a.hkm --kernel host --memory-limit 1G");
+    let most = number(&result, "memory_limit.least_limit_bytes");
+    let low = &result["unseen_writes"]["least_limit_bytes_min"];
+    [low.as_u64().unwrap_or(most), most]
+}
+
+/// The result of a validation at these limits, and its exit status.
+fn validated(bench: &Bench, limits: &[u64], command: &str) -> (Value, Option<i32>) {
+    let limits: Vec<String> = limits.iter().map(u64::to_string).collect();
+    let line = format!("validate a.hkm --memory-limit {} --runs 2 --format json {command}", limits.join(","));
+    let Ran { code, stdout, stderr } = bench.run(&line);
+    (serde_json::from_str(&stdout).unwrap_or_else(|why| panic!("{why}: {stdout}{stderr}")), code)
+}
+
+/// The outcomes of a row's runs, without those that were repeated with room for what is not known exactly.
+fn first_outcomes(row: &Value) -> Vec<&str> {
+    let runs = row["memory_limit"]["runs"].as_array().expect("runs");
+    let limit = &runs.first().expect("a run")["limit_bytes"];
+    let first = runs.iter().filter(|run| run["limit_bytes"] == *limit);
+    first.map(|run| run["outcome"].as_str().expect("a word")).collect()
+}
+
+#[test]
+fn a_program_survives_its_least_limit_and_is_killed_three_pages_below() {
+    let Some(bench) = recorded("2000 0 0 0 0") else { return };
+    let [_, least] = least(&bench);
+    assert!((2000 * PAGE..2200 * PAGE).contains(&least), "{least}");
+    let limits = [least, least - 3 * PAGE, least / 2, 2 * least];
+    let (result, code) = validated(&bench, &limits, "--run-recorded");
+    assert_eq!((&result["verdict"], code), (&"ok".into(), Some(0)), "{result}");
+    for (row, [predicted, measured]) in
+        [["survives", "survived"], ["killed", "killed"], ["killed", "killed"], ["survives", "survived"]]
+            .into_iter()
+            .enumerate()
+    {
+        let row = &result["rows"][row];
+        assert_eq!(row["memory_limit"]["predicted"]["outcome"], predicted, "{row}");
+        assert_eq!(first_outcomes(row), [measured; 2], "{row}");
+        assert_eq!(row["class"], "exact", "{row}");
+        let peak = &row["memory_limit"]["peak"];
+        let [low, high] = ["measured_bytes_min", "measured_bytes_max"].map(|name| number(peak, name));
+        assert!((low..=high).contains(&number(peak, "measured_bytes")), "{row}");
+        assert!(number(peak, "predicted_bytes") >= 2000 * PAGE && high - low < 400 * PAGE, "{row}");
+    }
+    let table = bench.ok(&format!("validate a.hkm --run-recorded --memory-limit {} --runs 2", 2 * least));
+    for part in ["least limit", "2 survived", "verdict: ok"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert!(!table.contains("residual"), "{table}");
+    let csv =
+        bench.ok(&format!("validate a.hkm --run-recorded --memory-limit {},none --runs 2 --format csv", 2 * least));
+    assert_eq!(csv.lines().count(), 5, "two rows with two runs each: {csv}");
+    assert_eq!(csv.matches("survived").count(), 2, "{csv}");
+}
+
+#[test]
+fn the_children_of_a_program_are_in_its_group() {
+    // Together they need more than each does alone.
+    let Some(bench) = recorded("600 0 0 3 900") else { return };
+    let [_, least] = least(&bench);
+    assert!((1500 * PAGE..1800 * PAGE).contains(&least), "{least}");
+    let (result, code) = validated(&bench, &[least, least - 20 * PAGE, 1000 * PAGE], "--run-recorded");
+    assert_eq!((&result["verdict"], code), (&"ok".into(), Some(0)), "{result}");
+    for (row, outcome) in ["survives", "killed", "killed"].into_iter().enumerate() {
+        assert_eq!(result["rows"][row]["memory_limit"]["predicted"]["outcome"], outcome, "{result}");
+    }
+    assert!(first_outcomes(&result["rows"][2]).iter().all(|outcome| *outcome != "survived"), "{result}");
+    assert!(
+        result["rows"][0]["memory_limit"]["peak"]["measured_bytes_max"].is_null(),
+        "children's records are unknown"
+    );
+}
+
+#[test]
+fn either_outcome_is_right_where_writes_after_madv_free_are_unknown() {
+    let Some(bench) = recorded("2000 1500 1000 0 0") else { return };
+    let [low, most] = least(&bench);
+    assert!(low + 500 * PAGE < most, "{low} {most}");
+    let (result, code) = validated(&bench, &[most, low.midpoint(most), low - 100 * PAGE], "--run-recorded");
+    assert_eq!((&result["verdict"], code), (&"ok".into(), Some(0)), "{result}");
+    let outcome = |row: usize| &result["rows"][row]["memory_limit"]["predicted"]["outcome"];
+    assert_eq!([outcome(0), outcome(1), outcome(2)], ["survives", "unknown", "killed"], "{result}");
+    let between = &result["rows"][1];
+    assert_eq!(between["class"], "bounded", "{between}");
+    assert!(between["reason"].as_str().expect("a reason").starts_with("either is right"), "{between}");
+    // The program writes none of them again, so the kernel can take them.
+    assert_eq!(first_outcomes(between), ["survived"; 2], "{between}");
+    assert_eq!(number(&between["memory_limit"], "least_limit_bytes_min"), low);
+}
+
+#[test]
+fn a_wrong_prediction_is_found() {
+    let Some(bench) = recorded("2000 0 0 0 0") else { return };
+    let [_, least] = least(&bench);
+    // The recording lacks 400 pages of the program that runs.
+    let (result, code) = validated(&bench, &[least + 200 * PAGE], "-- ./app 2400 0 0 0 0");
+    let row = &result["rows"][0];
+    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{result}");
+    assert_eq!(first_outcomes(row), ["killed"; 2], "{row}");
+    let reason = row["reason"].as_str().expect("a reason");
+    for part in ["predicted: survives; 2 killed at a limit of", "were charged without a limit, and at most"] {
+        assert!(reason.contains(part), "{part}: {row}");
+    }
+    // With room for both, only the charge tells.
+    let (result, code) = validated(&bench, &[4 * least], "-- ./app 2400 0 0 0 0");
+    assert_eq!((&result["rows"][0]["verdict"], code), (&"failed".into(), Some(1)), "{result}");
+    // It has pages that the program does not write.
+    let (result, code) = validated(&bench, &[least - 200 * PAGE], "-- ./app 1500 0 0 0 0");
+    let row = &result["rows"][0];
+    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{result}");
+    let reason = row["reason"].as_str().expect("a reason");
+    for part in ["predicted: killed; 2 survived at a limit of", "were charged without a limit, and at least"] {
+        assert!(reason.contains(part), "{part}: {row}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_skipped_with_the_reason() {
+    let Some(bench) = recorded("100 0 0 0 0") else { return };
+    let skipped = |bench: &Bench, command: &str| {
+        let (result, code) = validated(bench, &[64 << 20], command);
+        assert_eq!((&result["verdict"], code), (&"skipped".into(), Some(0)), "{result}");
+        result["rows"][0]["reason"].as_str().expect("a reason").to_string()
+    };
+    assert!(skipped(&bench, "-- false").contains("exited with 1, and when it was recorded it exited with 0"));
+    fs::write(bench.path("two.sh"), "./app 100\n./app 200\n").expect("a script");
+    bench.ok("record --memory --no-aslr -o a.hkm -- sh two.sh");
+    let why = skipped(&bench, "--run-recorded");
+    assert!(why.contains("executes ") && why.contains("other program"), "{why}");
+    let why = bench.refused("validate a.hkm --run-recorded --memory-limit 64M --khugepaged settled");
+    assert!(why.contains("--memory-limit"), "{why}");
+}
+
+/// The folders of groups of a process.
+fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let roots = mounts.lines().filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+        [_, folder, "cgroup" | "cgroup2", ..] => Some(folder.to_string()),
+        _ => None,
+    });
+    let entries = roots.flat_map(|root| fs::read_dir(Path::new(&root)).into_iter().flatten().flatten());
+    let prefix = format!("hksim-memory-limit-{pid}-");
+    let own = entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(&prefix));
+    own.collect()
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_removes_its_group() {
+    let Some(bench) = recorded("100 0 0 0 0") else { return };
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let mut command = bench.command("validate a.hkm --memory-limit 64M -- sleep 1000");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("hksim starts");
+        let until = Instant::now() + Duration::from_secs(120);
+        let is_running = |folder: &PathBuf| {
+            let pids = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            pids.lines().any(|pid| name(pid) == "sleep\n")
+        };
+        while !groups_of(child.id()).iter().any(is_running) {
+            assert!(Instant::now() < until, "the program does not run");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: touches no memory; the process is a child that is not reaped yet.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        let pid = child.id();
+        let ended = child.wait_with_output().expect("its end");
+        let errors = String::from_utf8(ended.stderr).expect("text");
+        assert_eq!(ended.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("interrupted"), "{errors}");
+        assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    }
+}
