@@ -62,7 +62,9 @@ pub struct Files {
     template: Header,
     open: HashMap<SpaceId, Open>,
     /// Every address space, in order of creation.
-    known: Vec<(SpaceId, Finished)>,
+    known: Vec<Finished>,
+    /// Their places in `known`.
+    places: HashMap<SpaceId, usize>,
     start_ns: u64,
     /// Calls whose callers could not all be found.
     pub stacks_incomplete: u64,
@@ -86,9 +88,9 @@ impl Files {
         let lock = File::open(directory.path()).map_err(failed)?;
         // File systems without locks cannot show that the recorder is alive.
         lock_now(&lock);
-        let (open, known, directory) = (HashMap::new(), Vec::new(), directory.keep());
-        let output = output.to_path_buf();
-        Ok(Self { output, directory, _lock: lock, template, open, known, start_ns, stacks_incomplete: 0 })
+        let (open, known, places) = (HashMap::new(), Vec::new(), HashMap::new());
+        let (output, directory) = (output.to_path_buf(), directory.keep());
+        Ok(Self { output, directory, _lock: lock, template, open, known, places, start_ns, stacks_incomplete: 0 })
     }
 
     /// Begins the file of an address space. Events were lost before, `lost_before`.
@@ -112,8 +114,13 @@ impl Files {
             Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0, at_start: 0 },
         );
         let finished = Finished { path, command, pid, image, beginning, end: End::Running, events: 0 };
-        self.known.push((space, finished));
+        self.places.insert(space, self.known.len());
+        self.known.push(finished);
         Ok(())
+    }
+
+    fn known(&self, space: SpaceId) -> Option<&Finished> {
+        self.places.get(&space).map(|&place| &self.known[place])
     }
 
     /// The header of an address space.
@@ -128,8 +135,8 @@ impl Files {
             SpaceOrigin::Executed(_) if is_started_program => header,
             // Also of a process that was attached to: what it executes is known from its start.
             SpaceOrigin::Executed(program) => Header { command: vec![program], beginning: Beginning::Exec, ..header },
-            SpaceOrigin::Forked(parent) => match self.known.iter().find(|(other, _)| *other == parent) {
-                Some((_, parent)) => {
+            SpaceOrigin::Forked(parent) => match self.known(parent) {
+                Some(parent) => {
                     let beginning = Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image };
                     Header { command: parent.command.clone(), beginning, ..header }
                 }
@@ -153,12 +160,12 @@ impl Files {
 
     /// The process of an address space.
     pub fn pid(&self, space: SpaceId) -> Option<u32> {
-        self.known.iter().rfind(|(other, _)| *other == space).map(|(_, file)| file.pid)
+        self.known(space).map(|file| file.pid)
     }
 
     /// Whether an address space is of the process that was started.
     pub fn is_program(&self, space: SpaceId) -> bool {
-        self.known.iter().any(|(known, file)| *known == space && file.pid == self.template.pid)
+        self.known(space).is_some_and(|file| file.pid == self.template.pid)
     }
 
     /// Writes an event, with the name of its mapping and the stack of its call.
@@ -203,7 +210,8 @@ impl Files {
             let op = Op::Lost { events };
             open.writer.push(Event { time_ns: open.time_last_ns, thread: 0, op, site: SiteId::UNKNOWN })?;
         }
-        if let Some((_, file)) = self.known.iter_mut().find(|(other, _)| *other == space) {
+        if let Some(&place) = self.places.get(&space) {
+            let file = &mut self.known[place];
             file.end = footer.end;
             file.events = open.writer.events_total() - open.at_start;
         }
@@ -223,8 +231,7 @@ impl Files {
     /// # Errors
     /// A file cannot be moved; it and those after it then stay in the directory, which the error names.
     pub fn name(self) -> Result<Vec<Finished>, MemoryRecordError> {
-        let files = self.known.into_iter().map(|(_, file)| file).collect();
-        let named = move_to_names(files, self.template.pid, &self.output, &self.directory);
+        let named = move_to_names(self.known, self.template.pid, &self.output, &self.directory);
         named.map_err(|why| MemoryRecordError::Kept { directory: self.directory, why: Box::new(why) })
     }
 }
@@ -246,12 +253,13 @@ pub fn move_to_names(
         let user = unsafe { libc::geteuid() };
         recording_files::create_folder(output, user).map_err(|why| MemoryRecordError::io(&folder, "create", why))?;
     }
-    let images: Vec<u32> = files.iter().map(|file| file.pid).collect();
+    let mut images: HashMap<u32, u32> = HashMap::new();
+    files.iter().for_each(|file| *images.entry(file.pid).or_default() += 1);
     for (index, file) in files.iter_mut().enumerate() {
         let target = if Some(index) == main {
             output.to_path_buf()
         } else {
-            let has_others = images.iter().filter(|&&pid| pid == file.pid).count() > 1;
+            let has_others = images[&file.pid] > 1;
             recording_files::beside(output, &file.command, file.pid, has_others.then_some(file.image))
         };
         fs::rename(&file.path, &target).map_err(|why| MemoryRecordError::io(&target, "write", why))?;

@@ -36,6 +36,12 @@ impl Merger {
         perf::lost(&self.events, self.samples_taken)
     }
 
+    /// Ends the events, and takes the records that are there.
+    pub fn stop(&mut self) {
+        self.events.iter().for_each(perf::disable);
+        self.take_all();
+    }
+
     /// Takes all records from the rings. Returns whether there were any.
     pub fn take_all(&mut self) -> bool {
         let mut found = false;

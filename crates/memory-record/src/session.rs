@@ -44,22 +44,35 @@ impl Session {
             let has_ended = has_ended();
             let is_last = has_ended || must_stop();
             let now_ns = monotonic_ns();
-            let found = self.merger.take_all();
-            self.interpret(if is_last { u64::MAX } else { now_ns.saturating_sub(SETTLED_NS) })?;
             if is_last {
+                self.merger.stop();
+                // Processes that go on are recorded until now.
+                self.interpret(if has_ended { u64::MAX } else { now_ns })?;
                 return Ok(has_ended);
             }
+            let found = self.merger.take_all();
+            self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS))?;
             if !found {
                 thread::sleep(INTERVAL);
             }
         }
     }
 
+    /// Interprets the records that were read. The end of a recording reads no more: running processes can make records faster
+    /// than they are interpreted.
     fn interpret(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
+        while let Some(record) = self.merger.next_until(until_ns) {
+            self.interpreter.take(record);
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// The same, and reads the rings meanwhile: small ones fill up while many records are interpreted.
+    fn interpret_and_read(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
         let mut records = 0u64;
         while let Some(record) = self.merger.next_until(until_ns) {
             records += 1;
-            // Small rings fill up while many records are interpreted.
             if records.is_multiple_of(RECORDS_BETWEEN_READS) {
                 self.merger.take_all();
             }

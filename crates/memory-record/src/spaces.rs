@@ -1,6 +1,6 @@
 //! Processes, threads and address spaces of a recording.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use hksim_memory_trace::ThpDisabled;
 
@@ -52,7 +52,6 @@ pub struct ThpState {
 struct Process {
     space: Option<SpaceId>,
     threads: u32,
-    images: u32,
 }
 
 /// What the end of a process or an exec ended.
@@ -66,7 +65,11 @@ pub struct EndedSpace {
 #[derive(Debug)]
 pub struct Spaces {
     spaces: Vec<Space>,
+    in_use: BTreeSet<SpaceId>,
     processes: HashMap<u32, Process>,
+    /// Address spaces of each process id so far. The kernel gives ids of ended processes to new ones, whose address spaces
+    /// then have the next numbers.
+    images: HashMap<u32, u32>,
     /// What the started process inherited.
     thp_at_start: ThpDisabled,
 }
@@ -74,19 +77,21 @@ pub struct Spaces {
 impl Spaces {
     /// The started process, which has not executed its program yet.
     pub fn new(root_pid: u32, thp_at_start: ThpDisabled) -> Self {
-        let root = Process { space: None, threads: 1, images: 0 };
-        Self { spaces: Vec::new(), processes: HashMap::from([(root_pid, root)]), thp_at_start }
+        let root = Process { space: None, threads: 1 };
+        Self { processes: HashMap::from([(root_pid, root)]), thp_at_start, ..Self::none() }
     }
 
     /// No process yet.
     pub fn none() -> Self {
-        Self { spaces: Vec::new(), processes: HashMap::new(), thp_at_start: ThpDisabled::Off }
+        let (spaces, in_use, thp_at_start) = (Vec::new(), BTreeSet::new(), ThpDisabled::Off);
+        Self { spaces, in_use, processes: HashMap::new(), images: HashMap::new(), thp_at_start }
     }
 
     /// A process was attached to: it has this address space, its first one.
     pub fn attached(&mut self, pid: u32, threads: u32, space: Space) -> SpaceId {
-        let space = self.add(space);
-        self.processes.insert(pid, Process { space: Some(space), threads, images: 1 });
+        let image = self.next_image(pid);
+        let space = self.add(Space { image, ..space });
+        self.processes.insert(pid, Process { space: Some(space), threads });
         space
     }
 
@@ -112,7 +117,7 @@ impl Spaces {
         if let Some(space) = space {
             self.get(space).users += 1;
         }
-        self.processes.insert(child_pid, Process { space, threads: 1, images: 0 });
+        self.processes.insert(child_pid, Process { space, threads: 1 });
     }
 
     /// A process was created with a copy of its parent's address space. Returns the parent's and the new one.
@@ -120,8 +125,9 @@ impl Spaces {
         let parent = self.of(parent_pid)?;
         let copied = self.get(parent).clone();
         let forked_from = Some(ForkedFrom { parent, child_pid });
-        let space = self.add(Space { image: 0, forked_from, users: 1, ..copied });
-        self.processes.insert(child_pid, Process { space: Some(space), threads: 1, images: 1 });
+        let image = self.next_image(child_pid);
+        let space = self.add(Space { image, forked_from, users: 1, ..copied });
+        self.processes.insert(child_pid, Process { space: Some(space), threads: 1 });
         Some((parent, space))
     }
 
@@ -131,11 +137,11 @@ impl Spaces {
         let at_start = ThpState { disable: self.thp_at_start, is_chosen: false };
         let thp = process.space.map_or(at_start, |space| self.get(space).thp);
         let ended = process.space.and_then(|space| self.leave(space));
-        let image = process.images;
+        let image = self.next_image(pid);
         let (forked_from, has_stack, brk, attached, code) = (None, false, None, HashMap::new(), CodeMap::default());
         let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached, thp, code });
         // The other threads of the process ended, and report it later or before.
-        self.processes.insert(pid, Process { space: Some(space), images: image + 1, ..process });
+        self.processes.insert(pid, Process { space: Some(space), ..process });
         Some((space, ended))
     }
 
@@ -152,19 +158,27 @@ impl Spaces {
 
     /// Address spaces that are still in use.
     pub fn in_use(&self) -> Vec<SpaceId> {
-        let used = self.spaces.iter().enumerate().filter(|(_, space)| space.users > 0);
-        used.map(|(index, _)| SpaceId(index)).collect()
+        self.in_use.iter().copied().collect()
+    }
+
+    fn next_image(&mut self, pid: u32) -> u32 {
+        let next = self.images.entry(pid).or_default();
+        *next += 1;
+        *next - 1
     }
 
     fn add(&mut self, space: Space) -> SpaceId {
+        let id = SpaceId(self.spaces.len());
         self.spaces.push(space);
-        SpaceId(self.spaces.len() - 1)
+        self.in_use.insert(id);
+        id
     }
 
     fn leave(&mut self, id: SpaceId) -> Option<EndedSpace> {
         let space = self.get(id);
         space.users -= 1;
-        (space.users == 0).then_some(EndedSpace { space: id, forked_from: space.forked_from })
+        let (users, forked_from) = (space.users, space.forked_from);
+        (users == 0 && self.in_use.remove(&id)).then_some(EndedSpace { space: id, forked_from })
     }
 }
 
@@ -200,6 +214,20 @@ mod tests {
         let (second, ended) = spaces.executed(10).expect("the root");
         assert_eq!(ended, Some(EndedSpace { space: SpaceId(0), forked_from: None }));
         assert_eq!(spaces.get(second).image, 1);
+    }
+
+    #[test]
+    fn a_process_with_the_id_of_an_earlier_one_has_other_images() {
+        let mut spaces = Spaces::new(10, ThpDisabled::All);
+        spaces.executed(10).expect("the root");
+        let mut images = Vec::new();
+        for _ in 0..2 {
+            let (_, forked) = spaces.forked(10, 11).expect("a fork");
+            let (executed, _) = spaces.executed(11).expect("the child");
+            images.extend([forked, executed].map(|space| spaces.get(space).image));
+            assert!(spaces.thread_ended(11).is_some());
+        }
+        assert_eq!(images, [0, 1, 2, 3]);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The recordings that are simulated together. Forked processes share pages, so the cost of one process depends on its
 //! relatives. Which pages processes shared before a recording began is taken from their addresses.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hksim_linux_mm::Access;
-use hksim_memory_trace::{
-    Beginning, Event, Footer, Header, MemoryTraceError, Op, PageAtStart, Reader, SiteTable, Sites,
-};
+use hksim_memory_trace::{Beginning, Footer, Header, MemoryTraceError, Op, PageAtStart, SiteTable, Sites};
 use thiserror::Error;
 
 use crate::at_start::SharedHuge;
+use crate::forks::{Children, Forks};
+use crate::member::Member;
 use crate::steps::{Action, Step, Translator};
 
 /// Why recordings cannot be simulated.
@@ -34,29 +35,19 @@ pub enum FamilyError {
     },
 }
 
-/// One recording of the family.
-struct Member {
-    reader: Reader,
-    events: VecDeque<Event>,
-    /// `None` until the parent forks.
-    translator: Option<Translator>,
-    is_at_end: bool,
-    /// Time of the last event so far.
-    time_last_ns: u64,
-    has_ended: bool,
-}
-
-/// Which member a fork creates: by the parent's number and the child's process id.
-pub(crate) type Children = HashMap<(usize, u32), usize>;
-
 /// A recording with those of its relatives. Member 0 is the recording that was asked for.
 pub struct Family {
     members: Vec<Member>,
-    /// The members in the order in which they act at equal times: it does not depend on which one was asked for.
-    order: Vec<usize>,
+    /// The places of members in the order in which they act at equal times: it does not depend on which one was asked for.
+    ranks: Vec<usize>,
+    /// When members act next, with their ranks. Children before their forks, and members that have ended, are not in it.
+    queue: BinaryHeap<Reverse<(u64, usize, usize)>>,
     children: Children,
+    forks: Forks,
     /// Forks so far whose child has no recording here.
     children_missing: u64,
+    /// Recordings of programs that other processes of the same run executed.
+    programs_apart: u64,
     /// The call sites of all members. A forked child begins with mappings of its parent, and with their sites.
     sites: SiteTable,
     /// Times at which the process that was asked for is sampled.
@@ -85,33 +76,43 @@ impl Family {
     /// # Errors
     /// A file is damaged, or the recording of a parent is missing.
     pub fn open(path: &Path) -> Result<Self, FamilyError> {
-        let reader = Reader::open(path)?;
-        let mut members = vec![Member::new(reader)];
-        let mut others: Vec<Reader> = Vec::new();
+        let mut members = vec![Member::open(path)?];
+        let mut others: BTreeMap<(u32, u32), Member> = BTreeMap::new();
         for other in candidates(path) {
             // A file that cannot be read belongs to nobody.
-            let Ok(other) = Reader::open(&other) else { continue };
-            let (own, theirs) = (members[0].reader.header(), other.header());
-            let is_relative = theirs.run_id == own.run_id && (theirs.pid, theirs.image) != (own.pid, own.image);
-            let is_known = |known: &Reader| (known.header().pid, known.header().image) == (theirs.pid, theirs.image);
+            let Ok(other) = Member::open(&other) else { continue };
+            let (own, theirs) = (members[0].header(), other.header());
+            if theirs.run_id != own.run_id || ids(theirs) == ids(own) {
+                continue;
+            }
             // Of several copies of a recording, the one without changes is meant.
-            match others.iter().position(is_known) {
-                Some(known) if is_relative && theirs.history.len() < others[known].header().history.len() => {
-                    others[known] = other;
-                }
-                None if is_relative => others.push(other),
-                _ => {}
+            let is_better = |known: &Member| theirs.history.len() < known.header().history.len();
+            if others.get(&ids(theirs)).is_none_or(is_better) {
+                others.insert(ids(theirs), other);
             }
         }
-        // Add relatives until none is left.
-        let is_relative = |other: &Reader, members: &[Member]| {
-            members.iter().any(|it| are_related(other.header(), it.reader.header()))
-        };
-        while let Some(found) = others.iter().position(|other| is_relative(other, &members)) {
-            members.push(Member::new(others.swap_remove(found)));
+        let mut found = 0;
+        while let Some(member) = members.get(found) {
+            let (related, rest): (BTreeMap<_, _>, _) =
+                others.into_iter().partition(|(_, other)| are_related(other.header(), member.header()));
+            others = rest;
+            members.extend(related.into_values());
+            found += 1;
         }
-        let (children, sites, moments) = (HashMap::new(), SiteTable::default(), Arc::default());
-        let mut family = Self { members, order: Vec::new(), children, children_missing: 0, sites, moments };
+        let own_pid = members[0].header().pid;
+        let is_apart = |other: &&Member| other.header().beginning == Beginning::Exec && other.header().pid != own_pid;
+        let programs_apart = others.values().filter(is_apart).count() as u64;
+        let mut family = Self {
+            members,
+            ranks: Vec::new(),
+            queue: BinaryHeap::new(),
+            children: Children::default(),
+            forks: Forks::default(),
+            children_missing: 0,
+            programs_apart,
+            sites: SiteTable::default(),
+            moments: Arc::default(),
+        };
         family.link()?;
         Ok(family)
     }
@@ -119,36 +120,39 @@ impl Family {
     /// Finds each member's parent.
     fn link(&mut self) -> Result<(), FamilyError> {
         let shared_huge = Arc::new(self.shared_huge_at_start()?);
+        let places: HashMap<(u32, u32), usize> =
+            self.members.iter().enumerate().map(|(index, member)| (ids(member.header()), index)).collect();
         let mut parents = vec![None; self.members.len()];
         for (index, found) in parents.iter_mut().enumerate() {
-            let header = self.members[index].reader.header();
-            let Beginning::Fork { parent_pid, .. } = header.beginning else {
-                let translator = Translator::at_exec(&header.inherited).among(Arc::clone(&shared_huge));
-                self.members[index].translator = Some(translator);
+            let member = &mut self.members[index];
+            let Beginning::Fork { parent_pid, parent_image } = member.header().beginning else {
+                let translator = Translator::at_exec(&member.header().inherited).among(Arc::clone(&shared_huge));
+                member.translator = Some(translator);
                 continue;
             };
-            let parent = self.members.iter().position(|member| is_child(header, member.reader.header()));
-            let parent = parent.ok_or_else(|| FamilyError::NoParent {
-                path: self.members[index].reader.path().to_path_buf(),
-                parent_pid,
-            })?;
-            self.children.insert((parent, header.pid), index);
+            let missing = || FamilyError::NoParent { path: member.path().to_path_buf(), parent_pid };
+            let parent = *places.get(&(parent_pid, parent_image)).ok_or_else(missing)?;
+            self.children.add(parent, ids(member.header()), index);
             *found = Some(parent);
         }
-        self.order = self.ordered(&parents);
+        self.ranks = self.ranked(&parents);
+        for index in 0..self.members.len() {
+            if self.begins_empty(index) {
+                self.queue(index)?;
+            }
+        }
         Ok(())
     }
 
     /// The huge pages that members shared when the recording began. Those of a process without relatives do not matter.
     fn shared_huge_at_start(&mut self) -> Result<SharedHuge, FamilyError> {
         let mut found = SharedHuge::default();
-        let were_there = |member: &&mut Member| member.reader.header().beginning.is_attached();
+        let were_there = |member: &&mut Member| member.header().beginning.is_attached();
         if self.members.iter_mut().filter(were_there).count() < 2 {
             return Ok(found);
         }
         for member in self.members.iter_mut().filter(were_there) {
-            member.read_start()?;
-            for event in &member.events {
+            for event in member.start()? {
                 match &event.op {
                     Op::PagesAtStart(start) if start.state == PageAtStart::HugeShared => {
                         found.insert(start.pages.clone(), ());
@@ -160,17 +164,16 @@ impl Family {
         Ok(found)
     }
 
-    /// The members with parents before their children, given each one's parent.
-    fn ordered(&self, parents: &[Option<usize>]) -> Vec<usize> {
+    /// The places of the members in an order with parents before their children, given each one's parent.
+    fn ranked(&self, parents: &[Option<usize>]) -> Vec<usize> {
         // Damaged headers can name each other as parents.
         let depth =
             |index: usize| std::iter::successors(parents[index], |&parent| parents[parent]).take(parents.len()).count();
         let mut order: Vec<usize> = (0..parents.len()).collect();
-        order.sort_by_key(|&index| {
-            let header = self.members[index].reader.header();
-            (depth(index), header.pid, header.image)
-        });
-        order
+        order.sort_by_key(|&index| (depth(index), ids(self.members[index].header())));
+        let mut ranks = vec![0; order.len()];
+        order.into_iter().enumerate().for_each(|(rank, index)| ranks[index] = rank);
+        ranks
     }
 
     /// Number of recordings.
@@ -180,22 +183,27 @@ impl Family {
 
     /// The header of the recording that was asked for.
     pub fn header(&self) -> &Header {
-        self.members[0].reader.header()
+        self.members[0].header()
     }
 
     /// Paths and headers of all recordings.
     pub fn recordings(&self) -> impl Iterator<Item = (&Path, &Header)> {
-        self.members.iter().map(|member| (member.reader.path(), member.reader.header()))
+        self.members.iter().map(|member| (member.path(), member.header()))
     }
 
     /// The footer of the recording that was asked for, after its end. `None` if the file ends early.
     pub(crate) fn footer(&self) -> Option<&Footer> {
-        self.members[0].reader.footer()
+        self.members[0].footer()
     }
 
     /// Forks so far whose child has no recording here. The pages that such a child copies are not predicted.
     pub(crate) fn children_missing(&self) -> u64 {
         self.children_missing
+    }
+
+    /// Recordings of programs that other processes of the same run executed. They are in the same control group.
+    pub(crate) fn programs_apart(&self) -> u64 {
+        self.programs_apart
     }
 
     /// The call sites of the events so far.
@@ -209,7 +217,7 @@ impl Family {
 
     /// Whether a member began by exec, or in the middle.
     pub(crate) fn begins_empty(&self, member: usize) -> bool {
-        !matches!(self.members[member].reader.header().beginning, Beginning::Fork { .. })
+        !matches!(self.members[member].header().beginning, Beginning::Fork { .. })
     }
 
     /// The translator of the recording that was asked for.
@@ -222,24 +230,22 @@ impl Family {
         batch.clear();
         let mut steps = Vec::new();
         while batch.len() < BATCH_STEPS {
-            let Some(member) = self.earliest()? else { break };
-            let Some(mut event) = self.members[member].events.pop_front() else {
-                let time_ns = self.members[member].end_ns();
-                self.members[member].has_ended = true;
+            // Of equal times, the parent's event is first.
+            let Some(Reverse((_, _, member))) = self.queue.pop() else { break };
+            let Some(mut event) = self.members[member].next_event() else {
+                let time_ns = self.members[member].end();
                 batch.push((member, Step { time_ns, action: Action::End, populates: Vec::new() }));
                 continue;
             };
-            event.site = self.sites.import(self.members[member].reader.sites(), event.site);
+            if let Some(reader) = self.members[member].reader() {
+                event.site = self.sites.import(reader.sites(), event.site);
+            }
             if let Op::Fork { child_pid } = event.op {
-                self.fork(member, child_pid);
+                self.fork(member, child_pid)?;
             }
-            let Member { reader, translator, time_last_ns, .. } = &mut self.members[member];
-            *time_last_ns = event.time_ns;
-            let name = event.op.mapping().and_then(|map| map.name).map(|name| reader.name(name));
-            if let Some(translator) = translator {
-                translator.translate(&event, name, &mut steps);
-            }
+            self.members[member].translate(&event, &mut steps);
             batch.extend(steps.drain(..).map(|step| (member, step)));
+            self.queue(member)?;
         }
         Ok(!batch.is_empty())
     }
@@ -261,80 +267,27 @@ impl Family {
         Ok(touches)
     }
 
-    /// The member with the earliest event or end. Of equal times, the parent's event is first.
-    fn earliest(&mut self) -> Result<Option<usize>, FamilyError> {
-        let mut earliest: Option<(u64, usize)> = None;
-        for position in 0..self.order.len() {
-            let index = self.order[position];
-            let is_forked = !self.begins_empty(index);
-            let member = &mut self.members[index];
-            // A child's events wait for its fork.
-            if member.translator.is_none() {
-                continue;
-            }
-            let time_ns = match member.is_finished()? {
-                false => member.events.front().map(|event| event.time_ns),
-                // A forked process whose end is not recorded can live on after its last event, and shares pages until its
-                // parent's recording has its end.
-                true if member.has_ended || is_forked && !member.knows_end() => None,
-                true => Some(member.end_ns()),
-            };
-            let Some(time_ns) = time_ns else { continue };
-            if earliest.is_none_or(|(before_ns, _)| time_ns < before_ns) {
-                earliest = Some((time_ns, index));
-            }
-        }
-        Ok(earliest.map(|(_, index)| index))
+    /// Puts a member where its next event or its end is due.
+    fn queue(&mut self, index: usize) -> Result<(), FamilyError> {
+        let due = self.members[index].due()?;
+        self.queue.extend(due.map(|time_ns| Reverse((time_ns, self.ranks[index], index))));
+        Ok(())
     }
 
-    fn fork(&mut self, parent: usize, child_pid: u32) {
-        if let Some(&child) = self.children.get(&(parent, child_pid)) {
-            self.members[child].translator = self.members[parent].translator.as_ref().map(Translator::forked);
-        } else {
+    /// A child's events wait for its fork.
+    fn fork(&mut self, parent: usize, child_pid: u32) -> Result<(), FamilyError> {
+        let Some(child) = self.forks.begin(&self.children, parent, child_pid) else {
             self.children_missing += 1;
-        }
+            return Ok(());
+        };
+        self.members[child].translator = self.members[parent].translator.as_ref().map(Translator::forked);
+        self.queue(child)
     }
 }
 
-impl Member {
-    fn new(reader: Reader) -> Self {
-        let events = VecDeque::new();
-        Self { reader, events, translator: None, is_at_end: false, time_last_ns: 0, has_ended: false }
-    }
-
-    /// Whether its recording has the time of its end.
-    fn knows_end(&self) -> bool {
-        self.reader.footer().is_some_and(|footer| footer.end_ns.is_some())
-    }
-
-    /// When its address space ended, or its recording did; the time of its last event if the file has no end.
-    fn end_ns(&self) -> u64 {
-        let end_ns = self.reader.footer().and_then(|footer| footer.end_ns);
-        end_ns.unwrap_or_default().max(self.time_last_ns)
-    }
-
-    /// Reads all that the process had when the recording began.
-    fn read_start(&mut self) -> Result<(), FamilyError> {
-        while !self.is_at_end && self.events.back().is_none_or(|event| event.op.is_at_start()) {
-            self.read_chunk()?;
-        }
-        Ok(())
-    }
-
-    fn read_chunk(&mut self) -> Result<(), FamilyError> {
-        let mut events = Vec::new();
-        self.is_at_end = !self.reader.next_chunk(&mut events)?;
-        self.events.extend(events);
-        Ok(())
-    }
-
-    /// Whether all events have been taken; reads the next chunk if necessary.
-    fn is_finished(&mut self) -> Result<bool, FamilyError> {
-        if self.events.is_empty() && !self.is_at_end {
-            self.read_chunk()?;
-        }
-        Ok(self.events.is_empty() && self.is_at_end)
-    }
+/// What a recording is of, within its run: a process and the number of its address space.
+fn ids(header: &Header) -> (u32, u32) {
+    (header.pid, header.image)
 }
 
 /// Whether `child` was forked by `parent`.

@@ -49,6 +49,9 @@ pub struct RecordingLabel {
     pub lost_events: u64,
     /// Forked children whose recordings are not next to the file.
     pub children_missing: u64,
+    /// Recordings of programs that other processes of the same run executed, if there are any: they share a memory limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs_apart: Option<u64>,
     /// Recorded faults in modelled memory, with huge pages off.
     pub traps_recorded: u64,
     /// Calls that can change memory in ways that are not recorded, by name. `None`: unknown, in a part of a recording.
@@ -307,6 +310,7 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         has_end: footer.is_some(),
         lost_events: result.lost_events,
         children_missing: result.children_missing,
+        programs_apart: Some(result.programs_apart).filter(|&programs| programs > 0),
         traps_recorded: result.traps_recorded,
         unrecorded_calls: footer.map(|footer| footer.unrecorded_calls).unwrap_or_default(),
         advice_unmodelled: result.advice_unmodelled.clone(),

@@ -10,8 +10,9 @@ use std::thread;
 use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::ended::Ended;
-use crate::family::{Children, Family, FamilyError};
+use crate::family::{Family, FamilyError};
 use crate::family_total::FamilySums;
+use crate::forks::{Children, Forks};
 use crate::limit::Watch;
 use crate::regions::{MappedOutside, Outside, Regions};
 use crate::report::Prediction;
@@ -50,6 +51,8 @@ pub struct MemorySimulation {
     pub lost_events: u64,
     /// Forked children whose recordings are missing.
     pub children_missing: u64,
+    /// Recordings of programs that other processes of the same run executed. Nothing of them is simulated.
+    pub programs_apart: u64,
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
@@ -68,6 +71,7 @@ struct World<'a> {
     spaces: Vec<Option<Space>>,
     /// Forked children without a recording, by parent and process id. They share pages until they end.
     unrecorded: HashMap<(usize, u32), Space>,
+    forks: Forks,
     /// The space that was asked for, after its end.
     ended: Option<Ended>,
     detail: Detail,
@@ -145,6 +149,7 @@ pub(crate) fn simulate_with(
         advice_unmodelled: tally.advice_unmodelled,
         lost_events: tally.lost_events,
         children_missing: family.children_missing(),
+        programs_apart: family.programs_apart(),
         thp_enabled: tally.thp_enabled,
         at_start,
         modelled_end,
@@ -238,6 +243,7 @@ impl<'a> World<'a> {
             setting,
             spaces,
             unrecorded: HashMap::new(),
+            forks: Forks::default(),
             ended: None,
             detail,
             has_sites: outline.has_sites,
@@ -252,7 +258,7 @@ impl<'a> World<'a> {
             Action::Fork { child_pid } => self.fork(member, child_pid, children),
             Action::ChildEnded { child_pid } => {
                 self.unrecorded.remove(&(member, child_pid));
-                if let Some(&child) = children.get(&(member, child_pid)) {
+                if let Some(child) = self.forks.last(children, member, child_pid) {
                     self.end(child, Some(step.time_ns));
                 }
             }
@@ -271,9 +277,10 @@ impl<'a> World<'a> {
     }
 
     fn fork(&mut self, member: usize, child_pid: u32, children: &Children) {
+        let child = self.forks.begin(children, member, child_pid);
         let Some(parent) = &mut self.spaces[member] else { return };
-        match children.get(&(member, child_pid)) {
-            Some(&child) => {
+        match child {
+            Some(child) => {
                 let forked = parent.fork();
                 self.sums.iter_mut().for_each(|sums| sums.note(child, &forked.kernel));
                 self.spaces[child] = Some(forked);

@@ -77,13 +77,13 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
 pub fn verdict(report: &ComparisonReport) -> Vec<String> {
     // The rows of the table.
     let measured = || report.rows.iter().filter(|row| row.outcome == Outcome::Measured);
-    let names = verdict::distinct(measured().map(|row| row.allocator.clone()));
+    let names = verdict::distinct("row", measured().map(|row| row.allocator.clone()));
     let contenders = names.into_iter().zip(measured()).map(|(name, row)| Contender {
         name,
         ratio_to_first: row.times.ratio_to_first,
         amounts: vec![
-            Amount::bytes("least peak RSS", row.figures.rss_bytes_peak.map(|spread| spread.median)),
-            Amount::bytes("least RSS at the end", row.figures.rss_bytes_end.map(|spread| spread.median)),
+            Amount::measured("least peak RSS", row.figures.rss_bytes_peak),
+            Amount::measured("least RSS at the end", row.figures.rss_bytes_end),
         ],
     });
     verdict::lines(&contenders.collect::<Vec<_>>(), report.timing.same_again.as_ref())

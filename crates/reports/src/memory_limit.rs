@@ -35,6 +35,16 @@ pub fn lines_with(limit: &MemoryLimit, unseen: Option<&UnseenWrites>) -> Vec<Str
     lines
 }
 
+/// What a limit does not count: programs that processes of the recording executed.
+pub fn apart(limit: Option<&MemoryLimit>, programs: Option<u64>) -> Option<String> {
+    limit?;
+    let programs = of(programs?, "program");
+    Some(format!(
+        "not in this limit: {programs} of the same recording, executed by other processes; those that run at the same \
+         time are charged to the same group"
+    ))
+}
+
 /// The outcome in one word, for tables.
 pub fn word(limit: Option<&MemoryLimit>) -> &'static str {
     match limit.map(|limit| limit.outcome) {

@@ -34,6 +34,7 @@ pub fn text(row: &MemoryRow, columns: Option<usize>) -> String {
     lines.extend(states(row.system_time.iter()));
     let unseen = row.prediction.unseen_writes.as_ref();
     lines.extend(row.prediction.memory_limit.iter().flat_map(|limit| memory_limit::lines_with(limit, unseen)));
+    lines.extend(memory_limit::apart(row.prediction.memory_limit.as_ref(), row.recording.programs_apart));
     lines.extend(unseen.map(memory_limit::unseen));
     lines.extend(row.prediction.family.map(family));
     lines.extend(stack(row));

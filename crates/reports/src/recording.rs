@@ -11,4 +11,7 @@ pub struct Recording {
     pub lost_events: u64,
     /// Recorded faults in modelled memory.
     pub traps_recorded: u64,
+    /// Recordings of programs that other processes of the same run executed.
+    #[serde(default)]
+    pub programs_apart: Option<u64>,
 }

@@ -27,14 +27,16 @@ pub fn lines(replays: &[SiteInstalls], columns: Option<usize>) -> Vec<String> {
         lines.extend([String::new(), trace]);
         lines.extend(table.fitted(columns.unwrap_or(usize::MAX)));
     }
-    lines.push(NOTE.to_string());
+    lines.push(if lines.is_empty() { String::new() } else { NOTE.to_string() });
     lines.extend(skipped(replays));
     lines
 }
 
-/// A table for each trace, with a title.
+/// A table for each trace with an explained replay, with a title.
 pub fn tables(replays: &[SiteInstalls]) -> Vec<(String, Table)> {
+    let is_explained = |replay: &SiteInstalls| replay.installs_total.is_some();
     let of_traces = replays.chunk_by(|one, other| one.trace == other.trace);
+    let of_traces = of_traces.filter(|replays| replays.iter().any(is_explained));
     let titled = |replays: &[SiteInstalls]| {
         let trace = replays.first().map(|replay| replay.trace.display().to_string()).unwrap_or_default();
         (format!("trace      {}: installs by call site", plain(&trace)), table(replays))
@@ -60,10 +62,9 @@ fn name(replay: &SiteInstalls) -> String {
 
 /// The sites of most installs, the rest, and the total.
 fn table(replays: &[SiteInstalls]) -> Table {
-    let names = distinct(replays.iter().map(name));
     let columns = || replays.iter().filter(|replay| replay.installs_total.is_some());
-    let named = names.into_iter().zip(replays).filter(|(_, replay)| replay.installs_total.is_some());
-    let head = ["call site".to_string()].into_iter().chain(named.map(|(name, _)| plain(&name).into_owned()));
+    let names = distinct("column", columns().map(name));
+    let head = ["call site".to_string()].into_iter().chain(names.iter().map(|name| plain(name).into_owned()));
     let mut table = Table::new(head, &[0]);
     let mut sites: Vec<(&str, Vec<u64>)> = sites(&columns().collect::<Vec<_>>()).into_iter().collect();
     sites.sort_by_key(|(_, installs)| std::cmp::Reverse(installs.iter().sum::<u64>()));
@@ -139,7 +140,18 @@ mod tests {
         let other = SiteInstalls { trace: "b.hkt".into(), ..replay("glibc", &[("main", 1)]) };
         let tables = tables(&[replay("glibc", &[("main", 1)]), replay("glibc", &[("main", 2)]), other]);
         let heads: Vec<&[String]> = tables.iter().map(|(_, table)| table.head()).collect();
-        assert_eq!(heads, [&["call site", "glibc (row 1)", "glibc (row 2)"][..], &["call site", "glibc"]]);
+        assert_eq!(heads, [&["call site", "glibc (column 1)", "glibc (column 2)"][..], &["call site", "glibc"]]);
         assert!(lines(&[], None).is_empty());
+    }
+
+    #[test]
+    fn what_has_no_explanation_has_no_table_and_no_column() {
+        let without =
+            || SiteInstalls { installs_total: None, skipped: Some("no perf".into()), ..replay("native", &[]) };
+        let skipped = "skipped  native by call site: no perf";
+        assert_eq!(lines(&[without()], None), ["", skipped]);
+        let found = lines(&[replay("glibc", &[("main", 1)]), without(), replay("glibc", &[("main", 2)])], None);
+        assert!(found[2].ends_with("glibc (column 1)  glibc (column 2)"), "{found:?}");
+        assert_eq!(found.last().map(String::as_str), Some(skipped));
     }
 }

@@ -1,7 +1,7 @@
 //! A trial of a program as text.
 
 use hksim_replay::compare::{Outcome, Spread};
-use hksim_results::trial::{PRESENT, Row, TrialReport};
+use hksim_results::trial::{AtMark, PRESENT, Row, TrialReport};
 use hksim_text::plain;
 use hksim_text::shell;
 use hksim_text::table::{self, Table};
@@ -53,14 +53,19 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
         (cells[0], cells[3]) = (format!("{PRESENT} again"), interval(&Some(*again)));
         table.push(cells);
     }
-    if table.rows().next().is_some() {
+    // The first row is the head.
+    if table.rows().count() > 1 {
         lines.extend(shown(&table).fitted(columns.unwrap_or(usize::MAX)));
         lines.extend(legend(report));
     }
     if let Some(at_marks) = at_marks(&trial.rows) {
         lines.push(String::new());
-        lines.extend(at_marks.fitted(columns.unwrap_or(usize::MAX)));
-        lines.push("RSS at a mark: of all processes, shared pages once, over all runs".to_string());
+        lines.extend(at_marks.table.fitted(columns.unwrap_or(usize::MAX)));
+        let more = match at_marks.more {
+            0 => String::new(),
+            more => format!("; {} in --format json", of(more as u64, "more mark")),
+        };
+        lines.push(format!("RSS at a mark: of all processes, shared pages once, over all runs{more}"));
     }
     lines.extend(
         report
@@ -81,35 +86,67 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
 
 /// Which row is best in time and in memory.
 pub fn verdict(report: &TrialReport) -> Vec<String> {
-    let named =
-        |row: &Row| [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
-    let measured = || report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured);
-    let names = verdict::distinct(measured().map(named));
-    let contenders = names.into_iter().zip(measured()).map(|(name, row)| Contender {
-        name,
-        ratio_to_first: row.ratio_to_first,
-        amounts: vec![Amount::bytes("least peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
-    });
-    verdict::lines(&contenders.collect::<Vec<_>>(), report.trial.same_again.as_ref())
+    verdict::lines(&contenders(&report.trial.rows), report.trial.same_again.as_ref())
 }
 
-/// RSS at the first marks of the program; `None` if no row has any.
-pub fn at_marks(rows: &[Row]) -> Option<Table> {
-    let marked: Vec<&Row> = rows.iter().filter(|row| !row.rss_bytes_at_marks.is_empty()).collect();
-    let names: Vec<&str> = marked.first()?.rss_bytes_at_marks.iter().map(|at| at.mark.as_str()).take(MARKS).collect();
-    let has_settings = marked.iter().any(|row| row.setting.is_some());
+/// The measured rows, with the numbers of their rows in the table.
+fn contenders(rows: &[Row]) -> Vec<Contender> {
+    let named =
+        |row: &Row| [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
+    let names = verdict::distinct("row", timed(rows).map(named));
+    let measured = names.into_iter().zip(timed(rows)).filter(|(_, row)| row.outcome == Outcome::Measured);
+    let contender = |(name, row): (String, &Row)| Contender {
+        name,
+        ratio_to_first: row.ratio_to_first,
+        amounts: vec![Amount::measured("least peak RSS", row.rss_bytes_peak)],
+    };
+    measured.map(contender).collect()
+}
+
+/// RSS at marks.
+pub struct AtMarks {
+    /// The first marks, each in a column.
+    pub table: Table,
+    /// Marks without a column.
+    pub more: usize,
+}
+
+/// RSS at the marks of the program; `None` if no row has any.
+pub fn at_marks(rows: &[Row]) -> Option<AtMarks> {
+    let rows: Vec<(&Row, Vec<Moment<'_>>)> =
+        rows.iter().map(|row| (row, moments(row))).filter(|(_, moments)| !moments.is_empty()).collect();
+    let mut names: Vec<(&str, usize)> = Vec::new();
+    for &(name, _) in rows.iter().flat_map(|(_, moments)| moments) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(MARKS);
+    names.truncate(MARKS);
+    if names.is_empty() {
+        return None;
+    }
+    let has_settings = rows.iter().any(|(row, _)| row.setting.is_some());
     let setting = |word: &str| has_settings.then(|| word.to_string());
     let head = ["allocator".to_string()].into_iter().chain(setting("setting"));
     let words: &[usize] = if has_settings { &[0, 1] } else { &[0] };
-    let mut table = Table::new(head.chain(names.iter().map(|name| format!("RSS at {}", plain(name)))), words);
-    for row in marked {
-        // A row in which fewer marks are known may have others in these places.
-        let at = |(at, name): (usize, &&str)| row.rss_bytes_at_marks.get(at).filter(|found| found.mark == *name);
-        let cell = |place| counts(&at(place).map(|found| found.rss_bytes), bytes);
+    let mut table = Table::new(head.chain(names.iter().map(|(name, _)| format!("RSS at {}", plain(name)))), words);
+    for (row, moments) in rows {
+        let at = |name| moments.iter().find(|(other, _)| other == name).map(|(_, at)| at.rss_bytes);
+        let cells = names.iter().map(|name| counts(&at(name), bytes));
         let setting = setting(row.setting.as_deref().unwrap_or_default());
-        table.push([row.allocator.clone()].into_iter().chain(setting).chain(names.iter().enumerate().map(cell)));
+        table.push([row.allocator.clone()].into_iter().chain(setting).chain(cells));
     }
-    Some(table)
+    Some(AtMarks { table, more })
+}
+
+/// A mark with its name and how often the run had set it before.
+type Moment<'a> = ((&'a str, usize), &'a AtMark);
+
+fn moments(row: &Row) -> Vec<Moment<'_>> {
+    let marks = &row.rss_bytes_at_marks;
+    let before = |place: usize, name: &str| marks[..place].iter().filter(|at| at.mark == name).count();
+    marks.iter().enumerate().map(|(place, at)| ((at.mark.as_str(), before(place, &at.mark)), at)).collect()
 }
 
 /// The columns that have figures. A narrow table leaves out the least important ones.
@@ -122,7 +159,7 @@ fn shown(table: &Table) -> Table {
 
 /// Whether a column has a figure in some row.
 fn is_used(table: &Table, at: usize) -> bool {
-    table.rows().any(|row| row.get(at).is_some_and(|cell| !["", "-", "0", "0 B"].contains(&cell.as_str())))
+    table.rows().skip(1).any(|row| row.get(at).is_some_and(|cell| !["", "-", "0", "0 B"].contains(&cell.as_str())))
 }
 
 /// The allocator that the program has without hksim.
@@ -208,10 +245,15 @@ pub fn missing(rows: &[Row]) -> Vec<String> {
     lines
 }
 
+/// The rows that have times, also those whose output differs.
+fn timed(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(|row| row.cpu_s.is_some())
+}
+
 /// The table of all columns, [`COLUMNS`], with the rows that have times.
 pub fn figures(rows: &[Row]) -> Table {
     let mut table = Table::new(COLUMNS, &[0, 1, 3, 4, 12]);
-    for row in rows.iter().filter(|row| row.cpu_s.is_some()) {
+    for row in timed(rows) {
         let size = |figure: Option<u64>| figure.map_or("-".to_string(), bytes);
         let counted = |figure: &Option<Spread<u64>>| counts(figure, count);
         table.push([
@@ -255,7 +297,7 @@ fn seconds(time: &Option<Estimate>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hksim_results::trial::AtMark;
+    use hksim_linux_mm::ThpMode;
 
     use super::*;
 
@@ -269,18 +311,45 @@ mod tests {
         let rows = [
             marked(PRESENT, &[("loaded", 64), ("freed", 2)]),
             marked("other", &[("freed", 32)]),
-            marked("third", &[("loaded", 65), ("freed", 9)]),
+            marked("third", &[("loaded", 65), ("freed", 9), ("freed", 8)]),
             marked("none", &[]),
         ];
-        let table = at_marks(&rows).expect("marks");
+        let AtMarks { table, more } = at_marks(&rows).expect("marks");
         let expected = [
-            ["allocator", "RSS at loaded", "RSS at freed"],
-            [PRESENT, "64.0 MiB", "2.0 MiB"],
-            ["other", "-", "-"],
-            ["third", "65.0 MiB", "9.0 MiB"],
+            ["allocator", "RSS at loaded", "RSS at freed", "RSS at freed"],
+            [PRESENT, "64.0 MiB", "2.0 MiB", "-"],
+            ["other", "-", "32.0 MiB", "-"],
+            ["third", "65.0 MiB", "9.0 MiB", "8.0 MiB"],
         ];
         assert_eq!(table.rows().map(<[String]>::to_vec).collect::<Vec<_>>(), expected);
+        assert_eq!(more, 0);
+        let many: Vec<String> = (0..8).map(|number| number.to_string()).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+        assert_eq!(at_marks(&[marked(PRESENT, &many)]).map(|at_marks| at_marks.more), Some(3));
         assert!(at_marks(&[Row::new(PRESENT, None)]).is_none());
+    }
+
+    #[test]
+    fn columns_without_figures_are_not_shown() {
+        let time = |median| Some(Estimate { median, low: None, high: None });
+        let row = |allocator: &str| Row { cpu_s: time(1.0), wall_s: time(1.5), ..Row::new(allocator, None) };
+        let table = shown(&figures(&[row(PRESENT), row("other")]));
+        assert_eq!(table.head(), ["allocator", "CPU s", "wall s", "output"]);
+        let with_mode = Row { major_faults: Spread::of([Some(3)]), ..Row::new("other", Some(ThpMode::Never)) };
+        let table = shown(&figures(&[row(PRESENT), Row { cpu_s: time(1.0), ..with_mode }]));
+        assert_eq!(table.head(), ["allocator", "setting", "CPU s", "wall s", "major", "output"]);
+    }
+
+    /// The table also has a row whose output differs.
+    #[test]
+    fn the_numbers_of_equal_rows_are_those_of_the_table() {
+        let time = Some(Estimate { median: 1.0, low: None, high: None });
+        let rss = |mib: u64| Spread::of([Some(mib << 20)]);
+        let row = |allocator: &str, mib| Row { cpu_s: time, rss_bytes_peak: rss(mib), ..Row::new(allocator, None) };
+        let mut rows = [row(PRESENT, 9), row("a", 1), row("a", 2), row("a", 3)];
+        rows[1].outcome = Outcome::Failed;
+        let names: Vec<String> = contenders(&rows).into_iter().map(|contender| contender.name).collect();
+        assert_eq!(names, [PRESENT, "a (row 3)", "a (row 4)"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which of several measured or predicted allocators is best, in a sentence.
 
 use hksim_memory_sim::MemoryRow;
+use hksim_replay::compare::Spread;
 use hksim_text::units::{bytes, count, time};
 use hksim_timing::Estimate;
 
@@ -30,12 +31,18 @@ impl Amount {
     pub(crate) fn bytes(what: &'static str, size: Option<u64>) -> Amount {
         Amount { what, range: size.map(|size| [size; 3]), show: bytes }
     }
+
+    /// The same over several runs. Rows whose middle halves overlap are a tie.
+    pub(crate) fn measured(what: &'static str, size: Option<Spread<u64>>) -> Amount {
+        let range = size.map(|size| [size.quartile_low, size.median, size.quartile_high]);
+        Amount { what, range, show: bytes }
+    }
 }
 
 /// The best of some predicted rows, which have these names. Rows that no process could live with are left out.
 pub fn of_predictions(rows: &[(String, &MemoryRow)]) -> Vec<String> {
     let survives = |row: &MemoryRow| row.prediction.memory_limit.as_ref().is_none_or(|limit| limit.survives());
-    let names = distinct(rows.iter().map(|(name, _)| name.clone()));
+    let names = distinct("row", rows.iter().map(|(name, _)| name.clone()));
     let contender = |(name, (_, row)): (&String, &(String, &MemoryRow))| {
         let price = row.system_time.as_ref().and_then(|time| time.price);
         let ns = |seconds: f64| (seconds * 1e9) as u64;
@@ -53,12 +60,12 @@ pub fn of_predictions(rows: &[(String, &MemoryRow)]) -> Vec<String> {
     lines(&whole.map(contender).collect::<Vec<_>>(), None)
 }
 
-/// The names of a table's rows, in their order. Equal names get the numbers of their rows, from 1.
-pub(crate) fn distinct(names: impl IntoIterator<Item = String>) -> Vec<String> {
+/// The names of a table's rows or columns (`place`), in their order. Equal names get the numbers of their places, from 1.
+pub(crate) fn distinct(place: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let names: Vec<String> = names.into_iter().collect();
     let is_repeated = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
-    let numbered = |(row, name): (usize, &String)| match is_repeated(name) {
-        true => format!("{name} (row {})", row + 1),
+    let numbered = |(at, name): (usize, &String)| match is_repeated(name) {
+        true => format!("{name} ({place} {})", at + 1),
         false => name.clone(),
     };
     names.iter().enumerate().map(numbered).collect()
@@ -127,9 +134,24 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_varies_between_runs_by_as_much_as_it_differs_is_a_tie() {
+        let measured = |name: &str, runs: [u64; 5]| {
+            let runs = Spread::of(runs.map(|kib| Some(kib << 10)));
+            let amounts = vec![Amount::measured("least peak RSS", runs)];
+            Contender { name: name.into(), ratio_to_first: None, amounts }
+        };
+        let all = [
+            measured("a", [1_500, 1_550, 1_600, 1_700, 1_800]),
+            measured("b", [1_600, 1_650, 1_750, 1_800, 1_900]),
+            measured("c", [1_700, 1_750, 1_800, 1_850, 1_900]),
+        ];
+        assert_eq!(lines(&all, None), ["least peak RSS: a (1.6 MiB), a tie with b."]);
+    }
+
+    #[test]
     fn rows_of_one_name_are_told_apart_by_their_numbers() {
         let names = ["glibc", "a", "glibc", "glibc thp=never"].map(str::to_string);
-        assert_eq!(distinct(names), ["glibc (row 1)", "a", "glibc (row 3)", "glibc thp=never"]);
+        assert_eq!(distinct("row", names), ["glibc (row 1)", "a", "glibc (row 3)", "glibc thp=never"]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Effort {
     /// Whether to stop after this many rounds and this time. `precision` is computed only if the intervals are looked
     /// at: after 11, 14, 18, 23, ... rounds. More looks would each be a chance to stop at an interval that is narrow by
     /// chance.
-    pub(crate) fn ended(&self, rounds: u32, spent: Duration, precision: impl FnOnce() -> Option<f64>) -> Option<Ended> {
+    pub fn ended(&self, rounds: u32, spent: Duration, precision: impl FnOnce() -> Option<f64>) -> Option<Ended> {
         if is_look(rounds) && precision().is_some_and(|precision| precision <= self.precision) {
             return Some(Ended::Precise);
         }

@@ -224,11 +224,9 @@ impl<'a> Contestant<'a> {
         let spread = |figures: &[u64]| Spread::of(figures.iter().copied().map(Some));
         row.rss_bytes_peak = spread(&record.rss_bytes_peak);
         (row.faults, row.major_faults) = (spread(&record.faults), spread(&record.major_faults));
-        let (at_marks, others) = over_runs(&record.marks);
+        let (at_marks, notes) = over_runs(&record.marks);
         row.rss_bytes_at_marks = at_marks;
-        if !others.is_empty() {
-            row.notes.push(format!("not every run set the marks {}, so they have no RSS", others.join(", ")));
-        }
+        row.notes.extend(notes);
         if record.processes_stopped > 0 {
             let all = of(record.processes_stopped.into(), "process");
             row.notes.push(format!("up to {all} outlived the program by 2 s in each run and were stopped"));

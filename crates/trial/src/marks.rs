@@ -4,7 +4,7 @@
 //! that of the moment. The socket is named after the keeper, which a process finds among its ancestors. So a program needs no
 //! variable for it, which it might remove, and with which its environment would be another one than without a trial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
@@ -22,8 +22,10 @@ use hksim_results::trial::AtMark;
 use crate::error::MarkError;
 use crate::tree;
 
-/// Maximum number of marks of a run. Later ones are answered and dropped.
+/// Maximum number of marks of a run. Later ones are answered and dropped; one of them is kept to tell that.
 const MARKS_MAX: usize = 256;
+/// Interval between attempts to take a mark without a free file descriptor.
+const RETRY: Duration = Duration::from_millis(10);
 /// Time that a process has to say its name.
 const HASTE: Duration = Duration::from_secs(1);
 
@@ -88,18 +90,23 @@ impl Marks {
 
     fn until_ended(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
-        while let Ok((peer, _)) = self.listener.accept() {
+        loop {
+            let accepted = self.listener.accept();
             if self.has_ended.load(Ordering::Acquire) {
-                break;
+                return marks;
             }
+            let Ok((peer, _)) = accepted else {
+                // The program waits for its answer, so this thread must not give up.
+                thread::sleep(RETRY);
+                continue;
+            };
             // A process that may not mark, or that has gone, gets no answer.
             if let Ok(mark) = self.taken(&peer)
-                && marks.len() < MARKS_MAX
+                && marks.len() <= MARKS_MAX
             {
                 marks.push(mark);
             }
         }
-        marks
     }
 
     /// Takes the mark of a process: of the program, of this user, or of root.
@@ -127,8 +134,8 @@ struct Ending<'a>(&'a Marks);
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Release);
-        // Wakes the thread. If it cannot be connected to, it has stopped by itself.
-        let _ = address(self.0.keeper).and_then(|address| UnixStream::connect_addr(&address));
+        // SAFETY: an open socket. The thread that waits for a process at it gets an error.
+        unsafe { libc::shutdown(self.0.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
@@ -144,20 +151,24 @@ fn credentials(socket: &UnixStream) -> io::Result<libc::ucred> {
     }
 }
 
-/// The marks that all runs set, in the order of the first run; and the names of the others.
+/// The marks that all runs set, in the order of the first run; and notes about the others.
 pub(crate) fn over_runs(runs: &[Vec<Mark>]) -> (Vec<AtMark>, Vec<String>) {
-    let numbered: Vec<Vec<(Key<'_>, u64)>> = runs.iter().map(|marks| with_keys(marks)).collect();
+    let numbered: Vec<Vec<(Key<'_>, u64)>> =
+        runs.iter().map(|marks| with_keys(marks.get(..MARKS_MAX).unwrap_or(marks))).collect();
     let by_key: Vec<BTreeMap<Key<'_>, u64>> = numbered.iter().map(|marks| marks.iter().copied().collect()).collect();
     let spread = |key: &Key<'_>| Spread::of(by_key.iter().map(|marks| marks.get(key).copied()));
     let first = numbered.first().into_iter().flatten();
     let at_marks = first
         .filter_map(|(key, _)| spread(key).map(|rss_bytes| AtMark { mark: key.0.to_string(), rss_bytes }))
         .collect();
-    let others = by_key.iter().flat_map(BTreeMap::keys).filter(|key| spread(key).is_none());
-    let mut others: Vec<String> = others.map(|key| key.0.to_string()).collect();
-    others.sort();
-    others.dedup();
-    (at_marks, others)
+    let others: BTreeSet<&str> =
+        by_key.iter().flat_map(BTreeMap::keys).filter(|key| spread(key).is_none()).map(|key| key.0).collect();
+    let others: Vec<&str> = others.into_iter().collect();
+    let missing = || format!("not every run set the marks {}, so they have no RSS", others.join(", "));
+    let are_dropped = runs.iter().any(|marks| marks.len() > MARKS_MAX);
+    let dropped = || format!("only the first {MARKS_MAX} marks of a run have RSS");
+    let notes = [(!others.is_empty()).then(missing), are_dropped.then(dropped)];
+    (at_marks, notes.into_iter().flatten().collect())
 }
 
 /// A name, and how often it was set before in the run.
@@ -190,13 +201,22 @@ mod tests {
             run(&[("round", 12), ("late", 3), ("round", 26), ("end", 1)]),
             run(&[("round", 11), ("round", 23), ("end", 1), ("round", 7)]),
         ];
-        let (at_marks, others) = over_runs(&runs);
+        let (at_marks, notes) = over_runs(&runs);
         let found: Vec<_> =
             at_marks.iter().map(|at| (at.mark.as_str(), at.rss_bytes.median, at.rss_bytes.max)).collect();
         assert_eq!(found, [("round", 11, 12), ("round", 23, 26), ("end", 1, 1)]);
-        assert_eq!(others, ["late", "only here", "round"]);
+        assert_eq!(notes, ["not every run set the marks late, only here, round, so they have no RSS"]);
         assert_eq!(over_runs(&[Vec::new(), Vec::new()]), (Vec::new(), Vec::new()));
         assert_eq!(over_runs(&[]), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn marks_above_the_maximum_are_told() {
+        for (marks, notes) in [(MARKS_MAX, 0), (MARKS_MAX + 1, 1)] {
+            let runs = vec![run(&vec![("round", 1); marks]); 2];
+            let (at_marks, told) = over_runs(&runs);
+            assert_eq!((at_marks.len(), told.len()), (MARKS_MAX, notes), "{told:?}");
+        }
     }
 
     #[test]

@@ -59,6 +59,24 @@ fn survives(bench: &Bench, arguments: &str, limit_bytes: u64) -> Result<bool, St
     }
 }
 
+/// A shell starts the program, which needs 16 MiB: the limit of the shell does not count it, and says so.
+#[test]
+fn executed_programs_are_told_as_missing_in_a_limit() {
+    let Some(bench) = recorded("free 16 0 8") else { return };
+    let shell = ["record", "--memory", "-q", "-o", "sh.hkm", "--", "sh", "-c", "./app free 16 0 8; true"];
+    assert!(bench.command("").args(shell).status().expect("hksim").success());
+    let limited = |file: &str| bench.json(&format!("sim {file} --thp never --memory-limit 8M"));
+    let shell = limited("sh.hkm");
+    assert_eq!(
+        (&shell["memory_limit"]["outcome"], number(&shell, "recording.programs_apart")),
+        (&"survives".into(), 1)
+    );
+    let text = bench.ok("sim sh.hkm --thp never --memory-limit 8M");
+    assert!(text.contains("not in this limit: 1 program of the same recording"), "{text}");
+    assert!(!bench.ok("sim sh.hkm --thp never").contains("not in this limit"));
+    assert_eq!(limited("a.hkm")["recording"]["programs_apart"], Value::Null);
+}
+
 #[test]
 fn writes_after_madv_free_make_the_outcome_and_the_least_limit_a_range() {
     // 20 MiB are between what is needed if nothing is written again and if all is.

@@ -1,11 +1,13 @@
 //! The recorder and a running process: whom it refuses, and what it leaves behind.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hksim_linux_probe::attach_obstacle::AttachObstacle;
 use hksim_memory_record::{
@@ -130,6 +132,41 @@ fn attaching_and_detaching_leaves_a_server_as_it_was() {
         server.answer();
         assert_eq!((server.state(), server.mappings()), before, "cycle {cycle}");
     }
+}
+
+/// A process group that ends with this value.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: numbers only, for the group of this test's own child.
+        unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// Processes that fork without end make records faster than they are interpreted.
+#[test]
+fn a_recording_ends_though_its_processes_go_on() {
+    // They end by themselves if this test does not.
+    let script = "(sleep 60; kill -KILL 0) & for i in 1 2 3 4; do while :; do (:); done & done; wait";
+    let mut command = Command::new("sh");
+    let shell = Group(command.args(["-c", script]).process_group(0).spawn().expect("a shell"));
+    let directory = TempDir::new().expect("a directory");
+    let (begin, stopped) = (Instant::now(), Cell::new(None));
+    let must_stop = || {
+        let must = begin.elapsed() > Duration::from_secs(1);
+        stopped.set(stopped.get().or(must.then(Instant::now)));
+        must
+    };
+    let options = options(directory.path().join("a.hkm"), HugePagesOfRunning::Unchanged);
+    match attach(&options, shell.0.id(), || {}, must_stop) {
+        Ok(report) => assert!(report.files.len() > 100, "{} files", report.files.len()),
+        Err(why @ MemoryRecordError::Attach(AttachError::NoEvents { .. })) => return eprintln!("skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    }
+    let took = stopped.get().expect("it was stopped").elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
 /// Not a test of its own: the recorder of [`a_killed_recorder_leaves_nothing`].

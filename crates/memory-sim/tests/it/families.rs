@@ -50,9 +50,14 @@ fn recorded(folder: &TempDir, processes: Vec<Process>) -> Vec<PathBuf> {
     let others = folder.path().join("a.hkm.processes");
     std::fs::create_dir(&others).expect("a folder");
     let mut paths = Vec::new();
+    let mut pids = Vec::new();
     for (number, Process { pid, beginning, ops, end_ns }) in processes.into_iter().enumerate() {
-        let path = if number == 0 { folder.path().join("a.hkm") } else { others.join(format!("a.{pid}.hkm")) };
-        let header = Header { pid, beginning, ..Header::example(&["a"]) };
+        // A process with the id of an earlier one has the next image.
+        let image = pids.iter().filter(|&&other| other == pid).count() as u32;
+        pids.push(pid);
+        let name = format!("a.{pid}-{image}.hkm");
+        let path = if number == 0 { folder.path().join("a.hkm") } else { others.join(name) };
+        let header = Header { pid, image, beginning, ..Header::example(&["a"]) };
         let mut writer = Writer::create(&path, &header).expect("a file");
         for (time_ns, op) in ops {
             writer.push(Event { time_ns, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
@@ -128,6 +133,20 @@ fn a_parent_that_ends_first_is_not_charged_any_more() {
     let child = Process { pid: 2, beginning: forked(1), ops, end_ns: Some(6) };
     // Together they have 600 + 200 pages, and the kernel's of both.
     assert_needs("a parent", vec![parent, child], 1024 + KERNEL_PAGES, &[600, 1024]);
+}
+
+/// A second child gets the process id of the first one, which has ended: each has its own recording.
+#[test]
+fn children_of_one_process_id_are_two_processes() {
+    let mut ops = parent();
+    ops.push((3, Op::ChildEnded { child_pid: 2 }));
+    ops.push((4, Op::Fork { child_pid: 2 }));
+    ops.push((6, Op::ChildEnded { child_pid: 2 }));
+    ops.push((7, Op::Unmap(AT..AT + 512)));
+    let parent = Process { pid: 1, beginning: Beginning::Exec, ops, end_ns: Some(8) };
+    let first = Process { pid: 2, beginning: forked(1), ops: writes(2, 0..100).collect(), end_ns: Some(3) };
+    let second = Process { pid: 2, beginning: forked(1), ops: writes(5, 0..300).collect(), end_ns: Some(6) };
+    assert_needs("children", vec![parent, first, second], 600 + 300 + 2 * KERNEL_PAGES, &[88, 600, 600]);
 }
 
 /// At the same time, the child writes 100 pages and the parent unmaps 512. The parent is first, so nothing is copied.

@@ -1,12 +1,12 @@
 //! The sections of memory recordings: their words and tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Context, Result};
 use hksim_linux_mm::MemoryLimit;
 use hksim_memory_sim::{
-    FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RangeEnd, RegionPrediction, UnseenWrites,
-    huge_bytes_peak_max, hugetlb_shortage,
+    AllocatorLabel, FamilyTotal, Installs, MappedOutside, NamedAdviser, Outside, RangeEnd, RegionPrediction,
+    UnseenWrites, huge_bytes_peak_max, hugetlb_shortage,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -56,10 +56,12 @@ struct Prediction {
     recording: Recording,
 }
 
-/// The parts of a sweep's row that are the same under all settings.
+/// The parts of a sweep's row that are not about its setting.
 #[derive(Deserialize)]
 struct Recorded {
     recording: Recording,
+    /// Of a replay: its file has a name of its own only while it is simulated.
+    allocator: Option<AllocatorLabel>,
     memory_limit: Option<MemoryLimit>,
     traps_outside: BTreeMap<Outside, u64>,
 }
@@ -91,7 +93,8 @@ pub fn sim(result: &Value) -> Result<String> {
     let notes = losses(prediction.recording.lost_events).into_iter().chain([words]).chain(shortage);
     let unseen = prediction.unseen_writes.as_ref();
     let limit = prediction.memory_limit.iter().flat_map(|limit| memory_limit::lines_with(limit, unseen));
-    let notes = notes.chain(limit).chain(unseen.map(memory_limit::unseen));
+    let apart = memory_limit::apart(prediction.memory_limit.as_ref(), prediction.recording.programs_apart);
+    let notes = notes.chain(limit).chain(apart).chain(unseen.map(memory_limit::unseen));
     let notes = notes.chain(lazy_free).chain(prediction.khugepaged.lines());
     let notes = notes.chain(prediction.family.map(family)).chain([outside(traps_outside)]);
     let notes: String = notes.map(|note| paragraph(&note)).collect();
@@ -111,8 +114,11 @@ pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
     let rows: Vec<Recorded> = Deserialize::deserialize(&result["rows"]).context("`rows` are damaged")?;
     let killed = memory_limit::killed(rows.iter().map(|row| row.memory_limit.as_ref()));
     let killed: String = killed.iter().map(|line| paragraph(line)).collect();
-    let files: BTreeMap<String, BTreeMap<Outside, u64>> =
-        rows.into_iter().map(|row| (row.recording.file, row.traps_outside)).collect();
+    let name = |row: &Recorded| match &row.allocator {
+        Some(allocator) => format!("{} on {}", allocator.trace.display(), allocator.name),
+        None => row.recording.file.clone(),
+    };
+    let files: BTreeSet<_> = rows.into_iter().map(|row| (name(&row), row.traps_outside)).collect();
     let settings: String = panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect();
     let outside = files.iter().map(|(file, traps)| paragraph(&format!("{file}: {}", outside(traps))));
     Ok(settings + &killed + &outside.collect::<String>() + &by_site(result)?)
@@ -123,9 +129,10 @@ fn by_site(result: &Value) -> Result<String> {
     let Some(by_site) = result.get("by_site") else { return Ok(String::new()) };
     let replays: Vec<SiteInstalls> = Deserialize::deserialize(by_site).context("`by_site` is damaged")?;
     let tables = site_installs::tables(&replays);
+    let note = if tables.is_empty() { String::new() } else { paragraph(site_installs::NOTE) };
     let tables: String = tables.iter().map(|(title, sites)| paragraph(title) + &table(sites)).collect();
     let skipped: String = site_installs::skipped(&replays).iter().map(|line| paragraph(line)).collect();
-    Ok(tables + &paragraph(site_installs::NOTE) + &skipped)
+    Ok(tables + &note + &skipped)
 }
 
 fn best(panel: &Panel) -> String {
@@ -171,4 +178,29 @@ pub fn validate(result: &Value) -> Result<String> {
     let figures = has_others.then(|| figures_table(&rows));
     let tables: String = figures.iter().chain(&limits).map(table).collect();
     Ok(paragraph(&words) + &tables + &notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The recordings of replays have the same temporary file.
+    #[test]
+    fn each_allocator_has_its_own_traps_outside() {
+        let row = |name: &str, traps: u64| {
+            json!({
+                "recording": { "file": "/tmp/replay.hkm", "lost_events": 0, "traps_recorded": 1 },
+                "allocator": { "name": name, "library": null, "environment": {}, "trace": "a.hkt" },
+                "traps_outside": { "private_file": traps },
+            })
+        };
+        let result = json!({ "rows": [row("glibc", 255), row("glibc", 255), row("jemalloc", 306)] });
+        let page = sweep(&result, &[]).expect("a section");
+        for part in ["a.hkt on glibc: not modelled: 255 traps", "a.hkt on jemalloc: not modelled: 306 traps"] {
+            assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
+        }
+        assert!(!page.contains("/tmp/replay.hkm"), "{page}");
+    }
 }
