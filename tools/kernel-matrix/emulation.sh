@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by run.sh and memory.sh: fetches distribution kernels, builds a static hksim, and boots the kernels under
+# Sourced by run.sh, memory.sh and limits.sh: fetches distribution kernels, builds a static hksim, and boots the kernels under
 # software emulation. All files are kept in target/kernel-matrix. The working directory is the top of the repository.
 . .ci/packages.sh
 

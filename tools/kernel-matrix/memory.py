@@ -152,4 +152,5 @@ def main(words):
             sys.exit(__doc__)
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])
