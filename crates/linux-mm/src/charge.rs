@@ -134,6 +134,7 @@ impl Kernel {
     }
 
     /// Requests pages for this process, which takes place whether they fit or not. `page` is the faulting one.
+    #[inline]
     pub(super) fn request(&mut self, pages: u64, page: Option<u64>) {
         if self.charge.is_some() && !self.fits(pages, true) {
             self.kill(pages, page);

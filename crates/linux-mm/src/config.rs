@@ -112,12 +112,8 @@ impl ThpConfig {
         Self { global, sizes }
     }
 
-    /// The folio orders that a fault may install in a mapping with this advice, as a bit set (R1b, R3).
-    fn orders(&self, advice: ThpAdvice) -> u16 {
-        if advice == ThpAdvice::NoHuge {
-            return 0;
-        }
-        let advised = advice == ThpAdvice::Huge;
+    /// The folio orders that a fault may install in a mapping that is advised for huge pages, or without advice.
+    fn orders(&self, advised: bool) -> u16 {
         let inherited = match self.global {
             ThpMode::Always => true,
             ThpMode::Madvise => advised,
@@ -173,13 +169,31 @@ pub struct KernelConfig {
     pub rules: Rules,
 }
 
-impl KernelConfig {
-    /// The folio orders that a fault may install in a mapping with this advice, as a bit set (R1b, R3).
-    pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
-        match self.rules.mthp_support {
-            MthpSupport::PerSize => self.thp.orders(advice),
+/// The folio orders that a fault may install, as a bit set for each advice (R1b, R3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders {
+    unadvised: u16,
+    advised: u16,
+}
+
+impl Orders {
+    /// Those that a configuration allows.
+    pub fn of(config: &KernelConfig) -> Self {
+        let thp = match config.rules.mthp_support {
+            MthpSupport::PerSize => config.thp,
             // Kernels without sizes between 4 KiB and 2 MiB have only the global mode.
-            MthpSupport::Unsupported => ThpConfig::new(self.thp.global).orders(advice),
+            MthpSupport::Unsupported => ThpConfig::new(config.thp.global),
+        };
+        Self { unadvised: thp.orders(false), advised: thp.orders(true) }
+    }
+
+    /// Those in a mapping with this advice.
+    #[inline]
+    pub fn with(self, advice: ThpAdvice) -> u16 {
+        match advice {
+            ThpAdvice::None => self.unadvised,
+            ThpAdvice::Huge => self.advised,
+            ThpAdvice::NoHuge => 0,
         }
     }
 }

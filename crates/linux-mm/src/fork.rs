@@ -28,6 +28,7 @@ impl Kernel {
         let mut child = Kernel {
             config: self.config.clone(),
             vmas: self.vmas.forked(),
+            orders: self.orders,
             tables: PageTables::default(),
             space: self.memory.new_space(),
             memory: self.memory.clone(),

@@ -149,6 +149,7 @@ pub use work::{FoliosBySize, PageOperations};
 use std::collections::BTreeSet;
 
 use charge::{Group, GroupCharge};
+use config::Orders;
 use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
@@ -160,6 +161,8 @@ use vma_map::VmaMap;
 #[derive(Debug)]
 pub struct Kernel {
     config: KernelConfig,
+    /// Those of `config`.
+    orders: Orders,
     vmas: VmaMap,
     tables: PageTables,
     memory: SharedMemory,
@@ -204,6 +207,7 @@ impl Kernel {
             reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_vma_merge),
             charge: config.memory_limit_bytes.map(|_| Box::default()),
+            orders: Orders::of(&config),
             config,
             tables: PageTables::default(),
             counters: Counters::default(),

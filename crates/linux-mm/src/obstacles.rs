@@ -186,7 +186,7 @@ impl Kernel {
     }
 
     fn setting_obstacle(&self, vma: &Vma) -> Option<SettingObstacle> {
-        let allows = |advice: ThpAdvice| self.config.orders(advice) & (1 << PMD_ORDER) != 0;
+        let allows = |advice: ThpAdvice| self.orders.with(advice) & (1 << PMD_ORDER) != 0;
         match vma.flags.thp {
             advice if self.forbids_huge(advice) => Some(SettingObstacle::DisabledForProcess),
             ThpAdvice::NoHuge if vma.is_stack => Some(SettingObstacle::StackMapping),

@@ -46,10 +46,12 @@ impl PageTables {
         (self.pte_tables + self.pmd_tables.len() as u64 + self.pud_tables.len() as u64) * PAGE_BYTES
     }
 
+    #[inline]
     pub fn entry(&self, pmd: u64) -> &PmdEntry {
-        match self.position_of(pmd / FANOUT) {
-            Ok(at) => &self.pmd_tables[at].entries[(pmd % FANOUT) as usize],
-            Err(_) => &NO_ENTRY,
+        let (region, index) = (pmd / FANOUT, (pmd % FANOUT) as usize);
+        match self.pmd_tables.get(self.hint) {
+            Some(table) if table.region == region => &table.entries[index],
+            _ => self.position_of(region).map_or(&NO_ENTRY, |at| &self.pmd_tables[at].entries[index]),
         }
     }
 
@@ -88,7 +90,8 @@ impl PageTables {
 
     /// The PTE table of a PMD entry without a huge page, allocated if there is none.
     pub fn table_because_of(&mut self, origin: TableOrigin, pmd: u64) -> &mut PteTable {
-        if matches!(self.entry(pmd), PmdEntry::None) {
+        // Sets the hint, unlike `entry`.
+        if matches!(self.entry_mut(pmd), None | Some(PmdEntry::None)) {
             self.replace(pmd, PmdEntry::Table(PteTable::new(origin, Pte::NONE)));
         }
         match self.entry_mut(pmd) {

@@ -37,8 +37,9 @@ impl Kernel {
     }
 
     /// The folio orders that a fault may install in a mapping with this advice, as a bit set.
+    #[inline]
     pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
-        if self.forbids_huge(advice) { 0 } else { self.config.orders(advice) }
+        if self.forbids_huge(advice) { 0 } else { self.orders.with(advice) }
     }
 
     pub(super) fn forbids_huge(&self, advice: ThpAdvice) -> bool {
@@ -51,7 +52,7 @@ impl Kernel {
 
     /// Counts an install of a single page in a mapping with this advice.
     pub(super) fn note_small(&mut self, advice: ThpAdvice) {
-        if self.forbids_huge(advice) && self.config.orders(advice) != 0 {
+        if self.forbids_huge(advice) && self.orders.with(advice) != 0 {
             self.installs_thp_denied += 1;
         }
     }

@@ -267,7 +267,7 @@ impl Accounting {
         };
         *self.by_reason.of_mut(reason) += run.installs;
         self.log.push(run, reason, touched);
-        if run.kind != InstallKind::Zero {
+        if run.kind != InstallKind::Zero && refaults {
             self.purged.remove(pages.clone());
         }
         if run.kind == InstallKind::Thp {
@@ -289,7 +289,8 @@ impl Accounting {
 
     /// Touches a page of the simulated address space and accounts for the install, if any.
     fn touch_kernel(&mut self, page: u64, access: Access, by: InstalledBy) -> Option<Install> {
-        let was_huge_zero = matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
+        let has_zero_pages = self.kernel.counters().installs_of(InstallKind::Zero) > 0;
+        let was_huge_zero = has_zero_pages && matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
             // After a fork, the hugetlb pool may have no free page for a copy (R13b).

@@ -3,11 +3,9 @@
 //! The TLBs are fully associative with LRU replacement, so a curve is a property of the accesses and the page sizes, not
 //! of a core. Both page sizes share the entries.
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
 
-use crate::tlb::{PageSize, StackDistances};
+use crate::tlb::MissStacks;
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,45 +28,30 @@ pub struct MissCurves {
     pub all_2m: Vec<MissPoint>,
 }
 
-/// The stacks from which the curves follow.
-#[derive(Default)]
-pub(crate) struct Stacks {
-    /// `None` before the first huge page: it would equal `all_4k`.
-    as_mapped: Option<StackDistances>,
-    all_4k: StackDistances,
-    all_2m: StackDistances,
-}
-
-impl Stacks {
-    #[inline]
-    pub(crate) fn access(&mut self, page: u64, mapped: PageSize) {
-        if mapped == PageSize::Huge || self.as_mapped.is_some() {
-            self.as_mapped.get_or_insert_with(|| self.all_4k.clone()).access(page, mapped);
-        }
-        self.all_4k.access(page, PageSize::Base);
-        self.all_2m.access(page, PageSize::Huge);
+impl MissCurves {
+    /// The numbers of entries on a curve: powers of two, and the numbers half-way between them.
+    pub(crate) fn sizes() -> Vec<usize> {
+        let far = (1..usize::BITS - 2).flat_map(|shift| [1 << shift, 3 << (shift - 1)]);
+        [1].into_iter().chain(far).collect()
     }
 
-    pub(crate) fn invalidate(&mut self, pages: &Range<u64>) {
-        for stack in self.as_mapped.iter_mut().chain([&mut self.all_4k, &mut self.all_2m]) {
-            stack.invalidate(pages.clone());
+    pub(crate) fn of(stacks: &MissStacks) -> MissCurves {
+        MissCurves {
+            as_mapped: curve(stacks.as_mapped()),
+            all_4k: curve(stacks.all_4k()),
+            all_2m: curve(stacks.all_2m()),
         }
-    }
-
-    pub(crate) fn curves(&self) -> MissCurves {
-        let as_mapped = self.as_mapped.as_ref().unwrap_or(&self.all_4k);
-        MissCurves { as_mapped: curve(as_mapped), all_4k: curve(&self.all_4k), all_2m: curve(&self.all_2m) }
     }
 }
 
-fn curve(stack: &StackDistances) -> Vec<MissPoint> {
-    let least = stack.misses(usize::MAX);
-    let sizes = (0..usize::BITS - 2).flat_map(|shift| [2usize << shift, 3usize << shift]);
-    let mut points = vec![MissPoint { entries: 1, misses: stack.misses(1) }];
-    for entries in sizes {
-        let misses = stack.misses(entries);
+fn curve(misses: impl Iterator<Item = (usize, u64)>) -> Vec<MissPoint> {
+    let misses: Vec<(usize, u64)> = misses.collect();
+    let least = misses.last().map_or(0, |&(_, misses)| misses);
+    let sizes = MissCurves::sizes();
+    let mut points = Vec::new();
+    for (entries, misses) in misses.into_iter().filter(|(entries, _)| sizes.binary_search(entries).is_ok()) {
         points.push(MissPoint { entries, misses });
-        if misses == least {
+        if misses == least && entries > 1 {
             break;
         }
     }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Kernel, PMD_PAGES};
+use hksim_linux_mm::{Kernel, PAGE_BYTES, PMD_PAGES};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::miss_curves::{MissCurves, Stacks};
+use crate::miss_curves::MissCurves;
 use crate::observer::Cause;
 use crate::tlb::{Geometry, Hit, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 use crate::translations::{Change, Translations, page_size};
@@ -76,23 +76,46 @@ pub struct TlbLookups {
     pub allocator: HitCounts,
 }
 
+/// Not the number of a page.
+const NO_PAGE: u64 = u64::MAX;
+
 /// A TLB of a core, and fully associative TLBs of every size.
 pub(crate) struct TlbModels {
     tlb: TwoLevel,
     application: HitCounts,
-    stacks: Stacks,
+    /// The page that was accessed last, if no mapping can have changed since; otherwise [`NO_PAGE`].
+    last_page: u64,
+    /// A range of 2 MiB and the size of its entries, likewise.
+    last_size: Option<(u64, PageSize)>,
 }
 
 impl TlbModels {
     pub(crate) fn new(core: &Geometry) -> TlbModels {
-        TlbModels { tlb: TwoLevel::new(core), application: HitCounts::default(), stacks: Stacks::default() }
+        TlbModels {
+            tlb: TwoLevel::new(core, &MissCurves::sizes()),
+            application: HitCounts::default(),
+            last_page: NO_PAGE,
+            last_size: None,
+        }
+    }
+
+    #[inline(never)]
+    fn access_pages(&mut self, kernel: &Kernel, pages: Range<u64>, cause: Cause) {
+        for page in pages {
+            let size = match self.last_size {
+                Some((range, size)) if range == page / PMD_PAGES => size,
+                _ => page_size(kernel, page),
+            };
+            self.access(page, size, cause);
+            (self.last_page, self.last_size) = (page, Some((page / PMD_PAGES, size)));
+        }
     }
 }
 
 impl Translations for TlbModels {
+    #[inline(always)]
     fn access(&mut self, page: u64, size: PageSize, cause: Cause) {
         let hit = self.tlb.access(page, size);
-        self.stacks.access(page, size);
         if cause == Cause::Application {
             match hit {
                 Hit::L1 => self.application.l1_hits += 1,
@@ -102,9 +125,23 @@ impl Translations for TlbModels {
         }
     }
 
+    #[inline(always)]
+    fn access_bytes(&mut self, kernel: &Kernel, bytes: Range<u64>, cause: Cause) {
+        let (first, last) = (bytes.start / PAGE_BYTES, (bytes.end - 1) / PAGE_BYTES);
+        if first == last && first == self.last_page {
+            self.tlb.access_again();
+            self.application.l1_hits += u64::from(cause == Cause::Application);
+        } else {
+            self.access_pages(kernel, first..last + 1, cause);
+        }
+    }
+
+    fn mappings_may_change(&mut self) {
+        (self.last_page, self.last_size) = (NO_PAGE, None);
+    }
+
     fn changed(&mut self, pages: &Range<u64>, _by: Change) {
         self.tlb.invalidate(pages.clone());
-        self.stacks.invalidate(pages);
     }
 
     fn lookups(&self) -> Option<TlbLookups> {
@@ -113,7 +150,7 @@ impl Translations for TlbModels {
     }
 
     fn miss_curves(&self) -> Option<MissCurves> {
-        Some(self.stacks.curves())
+        Some(MissCurves::of(self.tlb.stacks()))
     }
 }
 

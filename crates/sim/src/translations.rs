@@ -57,6 +57,9 @@ pub trait Translations {
     /// immediately repeated accesses always hit.
     fn access(&mut self, page: u64, size: PageSize, cause: Cause);
 
+    /// Called before anything that may change how pages are mapped.
+    fn mappings_may_change(&mut self) {}
+
     /// The mapping of these pages changes.
     fn changed(&mut self, pages: &Range<u64>, by: Change);
 
@@ -105,6 +108,11 @@ impl<A: Translations, B: Translations> Translations for (A, B) {
     fn access(&mut self, page: u64, size: PageSize, cause: Cause) {
         self.0.access(page, size, cause);
         self.1.access(page, size, cause);
+    }
+
+    fn mappings_may_change(&mut self) {
+        self.0.mappings_may_change();
+        self.1.mappings_may_change();
     }
 
     fn changed(&mut self, pages: &Range<u64>, by: Change) {
@@ -200,7 +208,7 @@ impl<T: Translations> TranslationObserver<T> {
 
     fn collapse(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         let before = self.huge_ranges(&pages);
-        let result = self.accounting.advise(pages.clone(), Advice::Collapse);
+        let result = self.accounting_mut().advise(pages.clone(), Advice::Collapse);
         for range in self.huge_ranges(&pages) {
             if !before.contains(&range) {
                 self.translations.changed(&(range * PMD_PAGES..(range + 1) * PMD_PAGES), Change::Collapse);
@@ -225,12 +233,13 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
     }
 
     fn accounting_mut(&mut self) -> &mut Accounting {
+        self.translations.mappings_may_change();
         &mut self.accounting
     }
 
     fn fork(&mut self, event: u64, pages: &[Range<u64>]) {
         pages.iter().for_each(|pages| self.translations.changed(pages, Change::Fork));
-        self.accounting.fork(event, pages);
+        self.accounting_mut().fork(event, pages);
     }
 
     fn page_paths(&self) -> PathCounts {
@@ -265,13 +274,14 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         let before = self.mapping(page);
-        self.accounting.touch(page, touch, cause);
+        self.accounting_mut().touch(page, touch, cause);
         if before.0 != PageState::None && before != self.mapping(page) {
             self.translations.changed(&(page..page + 1), Change::Fault);
         }
         self.pass_installs();
     }
 
+    #[inline(always)]
     fn access(&mut self, bytes: Range<u64>, cause: Cause) {
         self.translations.access_bytes(self.accounting.kernel(), bytes, cause);
     }
@@ -281,30 +291,30 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     }
 
     fn reserve(&mut self, pages: Range<u64>) {
-        self.accounting.reserve(pages);
+        self.accounting_mut().reserve(pages);
     }
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.translations.changed(&pages, Change::Mmap);
-        let mapped = self.accounting.map(pages, mapping);
+        let mapped = self.accounting_mut().map(pages, mapping);
         self.pass_installs();
         mapped
     }
 
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        let mapped = self.accounting.map_anywhere(pages, mapping);
+        let mapped = self.accounting_mut().map_anywhere(pages, mapping);
         self.pass_installs();
         mapped
     }
 
     fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.translations.changed(&pages, Change::Munmap);
-        self.accounting.trim(pages)
+        self.accounting_mut().trim(pages)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.translations.changed(&pages, Change::Munmap);
-        self.accounting.unmap(pages)
+        self.accounting_mut().unmap(pages)
     }
 
     fn content(&mut self, page: u64, content: Content) {
@@ -322,22 +332,22 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
             Advice::Collapse => return self.collapse(pages),
             _ => {}
         }
-        let advised = self.accounting.advise(pages, advice);
+        let advised = self.accounting_mut().advise(pages, advice);
         self.pass_installs();
         advised
     }
 
     fn lock_process(&mut self, lock: MemoryLock) {
-        self.accounting.lock_process(lock);
+        self.accounting_mut().lock_process(lock);
     }
 
     fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
-        self.accounting.lock(pages, locking)
+        self.accounting_mut().lock(pages, locking)
     }
 
     fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno> {
         self.translations.changed(&old, Change::Mremap);
         self.translations.changed(&new, Change::Mremap);
-        self.accounting.remap(old, new)
+        self.accounting_mut().remap(old, new)
     }
 }

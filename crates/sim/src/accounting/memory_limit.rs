@@ -16,6 +16,9 @@ pub(crate) struct LimitExceeded {
 impl Accounting {
     /// Compares the memory with the limit after an install by a touch, which had a reason, or after an OS call.
     pub(super) fn note_limit(&mut self, reason: Option<Reason>) {
+        if self.kernel.config().memory_limit_bytes.is_none() {
+            return;
+        }
         self.kernel.note_charge();
         if self.limit_exceeded.is_none() && self.kernel.group_pressure().is_some_and(|met| met.out_of_memory.is_some())
         {

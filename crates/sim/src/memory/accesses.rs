@@ -2,8 +2,8 @@
 
 use hksim_policy::PAGE_BYTES;
 
-use super::SimMemory;
 use super::meta_tracker::MetaItem;
+use super::{KEY_BYTES, LINK_BYTES, SimMemory};
 use crate::lines::LINE_BYTES;
 use crate::observer::{Cause, MemoryObserver, Touch};
 
@@ -32,6 +32,21 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
+    /// Reports accesses to the link and the key of a free block at `at`: one to the link, then `to_key` to the key. An
+    /// observer that does not need every single one gets one to both.
+    #[inline(always)]
+    pub(super) fn accessed_link(&self, at: u64, to_key: u32) {
+        if !H::ACCESSES.every() {
+            return self.accessed(at, LINK_BYTES + KEY_BYTES, Cause::FreeList);
+        }
+        let (link, mut observer) = (self.address_at(at), self.observed(&self.observer));
+        let key = link + LINK_BYTES;
+        observer.access(link..key, Cause::FreeList);
+        for _ in 0..to_key {
+            observer.access(key..key + KEY_BYTES, Cause::FreeList);
+        }
+    }
+
     /// As `accessed`, for tables that are not on the allocator's fast paths.
     pub(super) fn accessed_table(&self, item: MetaItem) {
         if H::ACCESSES.any() {
@@ -45,18 +60,17 @@ impl<H: MemoryObserver> SimMemory<H> {
     #[cold]
     #[inline(never)]
     fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
-        if touch == Touch::Write && !H::ACCESSES.every() && self.contents.is_none() {
+        if touch == Touch::Write && self.contents.is_none() {
             self.filter.settle(page);
         }
         let page = self.page_at(page);
         self.each_observer(|observer| observer.touch(page, touch, cause));
     }
 
-    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect on the page that anything
-    /// observes.
+    /// Whether accesses inside the page of `at`, a byte of the reservation, change nothing of the page.
     #[inline(always)]
     pub(super) fn is_settled(&self, at: u64) -> bool {
-        !H::ACCESSES.every() && self.filter.is_settled(at / PAGE_BYTES)
+        self.filter.is_settled(at / PAGE_BYTES)
     }
 
     #[inline(always)]

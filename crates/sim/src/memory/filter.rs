@@ -15,10 +15,13 @@ const WRITTEN_ZERO: u8 = 2;
 const WRITTEN: u8 = 4;
 /// Written, but the next touch must pass.
 const KEPT: u8 = 8;
-/// No access has an effect that anything observes: the page was written, contents are not tracked, and the observers do
-/// not need every access.
+/// No access changes anything of the page: it was written, and contents are not tracked.
 const SETTLED: u8 = 16;
 const EVER_WRITTEN: u8 = WRITTEN | WRITTEN_ZERO | KEPT;
+
+/// glibc gives a larger allocation a mapping of its own, which is zero. A smaller one may be memory of an earlier filter,
+/// all of which `calloc` would clear.
+const FRESH_BYTES: u64 = 33 << 20;
 
 /// The filter over a whole reservation.
 pub(crate) struct TouchFilter {
@@ -44,7 +47,7 @@ fn mark(touch: Touch) -> u8 {
 
 impl TouchFilter {
     pub(crate) fn new(pages: u64) -> TouchFilter {
-        TouchFilter { pages: zeroed_cells(pages as usize) }
+        TouchFilter { pages: zeroed_cells(pages.max(FRESH_BYTES) as usize) }
     }
 
     /// Records a touch. Returns whether it may change the page.
@@ -59,7 +62,7 @@ impl TouchFilter {
         true
     }
 
-    /// Whether no access to a page would have an effect that anything observes.
+    /// Whether no access to a page would change anything of it.
     #[inline(always)]
     pub(crate) fn is_settled(&self, page: u64) -> bool {
         self.pages[page as usize].get() & SETTLED != 0

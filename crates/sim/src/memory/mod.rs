@@ -230,8 +230,12 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     #[cold]
     #[inline(never)]
-    fn clear_key_slowly(&self, superslab: u32, at: u32) {
+    fn take_link_slowly(&self, place: LinkPlace, superslab: u32, at: u32) -> Link {
+        let from_start = place.at(at);
+        self.accessed(from_start, LINK_BYTES, Cause::FreeList);
+        let link = self.links.read(place, from_start);
         self.write_key(superslab, at, 0);
+        link
     }
 
     #[inline(always)]
@@ -396,11 +400,11 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn push_link(&self, place: LinkPlace, superslab: u32, at: u32, link: Link, key: u32) -> bool {
-        // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
+        // Link and key are eight aligned bytes of one page. Once it is written, no access changes it.
         let from_start = place.at(at);
         if self.is_settled(from_start) {
             self.links.write(place, from_start, link);
-            self.accessed(from_start, LINK_BYTES + KEY_BYTES, Cause::FreeList);
+            self.accessed_link(from_start, 2);
         } else {
             self.push_link_slowly(superslab, at, link, key);
         }
@@ -426,12 +430,11 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     #[inline(always)]
     fn take_link(&self, place: LinkPlace, superslab: u32, at: u32) -> Link {
         let from_start = place.at(at);
-        self.accessed(from_start, LINK_BYTES, Cause::FreeList);
-        let link = self.links.read(place, from_start);
-        if !self.is_settled(from_start) {
-            self.clear_key_slowly(superslab, at);
+        if self.is_settled(from_start) {
+            self.accessed_link(from_start, 1);
+            return self.links.read(place, from_start);
         }
-        link
+        self.take_link_slowly(place, superslab, at)
     }
 
     fn exchange(&self, superslab: u32, at: u32, link: Link, key: u32) -> (Link, u32) {

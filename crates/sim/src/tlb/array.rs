@@ -7,7 +7,7 @@ use super::geometry::Array;
 /// Marks an empty slot. All slots after the last entry of a set are empty.
 const EMPTY: u64 = u64::MAX;
 
-/// Keys at the front of a list that are compared and moved one by one, because most accesses find theirs there; and keys
+/// Keys at the front of a set that are compared and moved one by one, because most accesses find theirs there; and keys
 /// compared per step after them: a chunk without branches lets the compiler use vector instructions.
 const CHUNK: usize = 8;
 
@@ -32,7 +32,16 @@ impl LruArray {
     /// least recently used key of a full set is evicted. Returns whether it was there.
     #[inline]
     pub fn access(&mut self, number: u64, key: u64) -> bool {
-        move_to_front(self.set(number), key).is_ok()
+        move_to_front(self.set(number), key)
+    }
+
+    /// Removes a key from the set that `number` selects, if it is there.
+    pub fn remove(&mut self, number: u64, key: u64) {
+        let set = self.set(number);
+        if let Some(place) = position(set, key) {
+            set.copy_within(place + 1.., place);
+            set[set.len() - 1] = EMPTY;
+        }
     }
 
     /// Removes every key for which `dies` returns true; the others keep their order.
@@ -56,28 +65,29 @@ impl LruArray {
     }
 }
 
-/// Moves a key to the front of a list. Returns the place that it had, from 0; or, if it was not in the list, the key that
-/// left the list at its end, which is `key` itself if the list is empty.
+/// Moves a key to the front of a set, whose last key leaves it if the key was not there. Returns whether it was there.
 #[inline]
-pub(super) fn move_to_front(list: &mut [u64], key: u64) -> Result<usize, u64> {
-    let (near, far) = list.split_at_mut(CHUNK.min(list.len()));
+fn move_to_front(set: &mut [u64], key: u64) -> bool {
+    let (near, far) = set.split_at_mut(CHUNK.min(set.len()));
     let mut moving = key;
-    for (place, slot) in near.iter_mut().enumerate() {
+    for slot in near {
         moving = mem::replace(slot, moving);
         if moving == key {
-            return Ok(place);
+            return true;
         }
     }
-    let Some(&last) = far.last() else { return Err(moving) };
+    if far.is_empty() {
+        return false;
+    }
     let place = position(far, key);
     far.copy_within(..place.unwrap_or(far.len() - 1), 1);
     far[0] = moving;
-    place.map(|place| CHUNK + place).ok_or(last)
+    place.is_some()
 }
 
 /// The place of a key among others.
 #[inline]
-pub(super) fn position(set: &[u64], key: u64) -> Option<usize> {
+fn position(set: &[u64], key: u64) -> Option<usize> {
     for (at, chunk) in set.chunks(CHUNK).enumerate() {
         if chunk.iter().fold(false, |found, &entry| found | (entry == key)) {
             return chunk.iter().position(|&entry| entry == key).map(|place| at * CHUNK + place);

@@ -7,7 +7,7 @@
 //! ```
 //! use hksim_sim::tlb::{Geometry, Hit, PageSize, TwoLevel};
 //!
-//! let mut tlb = TwoLevel::new(Geometry::named("zen5").unwrap());
+//! let mut tlb = TwoLevel::new(Geometry::named("zen5").unwrap(), &[]);
 //! assert_eq!(tlb.access(512, PageSize::Huge), Hit::Miss);
 //! assert_eq!(tlb.access(1023, PageSize::Huge), Hit::L1);
 //! tlb.invalidate(600..601);
@@ -17,13 +17,14 @@
 mod array;
 mod cores;
 mod geometry;
+mod lru_stack;
 mod reach;
-mod stack_distance;
+mod stacks;
 mod two_level;
 
 pub use geometry::{Array, Geometry, GeometryError, Level};
 pub use reach::{LiveMix, Reach};
-pub use stack_distance::StackDistances;
+pub use stacks::MissStacks;
 pub use two_level::{Hit, HitCounts, TwoLevel};
 
 use hksim_linux_mm::{PAGE_BYTES, PMD_PAGES};

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::PageSize;
 use super::array::LruArray;
 use super::geometry::{Geometry, Level};
+use super::stacks::MissStacks;
+
+/// Up to this many invalidated pages are looked up one by one.
+const FEW_PAGES: u64 = 64;
 
 /// Where a translation was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -62,56 +66,84 @@ impl LevelState {
         }
     }
 
-    fn retain_not(&mut self, dies: impl Fn(u64) -> bool) {
-        self.base.retain_not(&dies);
+    /// Looks up the entry for a page of 4 KiB that is mapped with this size. Returns whether it was there.
+    #[inline]
+    fn access(&mut self, page: u64, size: PageSize) -> bool {
+        let number = size.entry_of(page);
+        self.array(size).access(number, key(number, size))
+    }
+
+    /// Removes every entry that maps any of these pages, of which there is at least one.
+    fn invalidate(&mut self, pages: &Range<u64>) {
+        if pages.end - pages.start <= FEW_PAGES {
+            for size in [PageSize::Base, PageSize::Huge] {
+                for number in size.entry_of(pages.start)..=size.entry_of(pages.end - 1) {
+                    self.array(size).remove(number, key(number, size));
+                }
+            }
+            return;
+        }
+        let dies = |key: u64| {
+            let (number, length) = if key & 1 == 0 { (key >> 1, 1) } else { ((key >> 1) * PMD_PAGES, PMD_PAGES) };
+            number < pages.end && pages.start < number + length
+        };
+        self.base.retain_not(dies);
         if let Some(huge) = &mut self.huge {
-            huge.retain_not(&dies);
+            huge.retain_not(dies);
         }
     }
 }
 
-/// The TLBs of one core. A miss fills both levels, and a hit in the second level fills the first. An eviction from one
-/// level does not affect the other.
+/// The first level.
+#[derive(Clone, Debug)]
+enum FirstLevel {
+    Arrays(LevelState),
+    /// One fully associative array of this many entries: they are the first ones of the stack.
+    OfStack(usize),
+}
+
+/// The TLBs of one core, and fully associative TLBs of other sizes. A miss fills both levels, and a hit in the second
+/// level fills the first. An eviction from one level does not affect the other.
 #[derive(Clone, Debug)]
 pub struct TwoLevel {
-    l1: LevelState,
+    l1: FirstLevel,
     l2: LevelState,
-    /// Key of the previous access. It is the most recently used entry of its set.
-    last: Option<u64>,
+    stacks: MissStacks,
     counts: HitCounts,
 }
 
 impl TwoLevel {
-    /// Empty TLBs with this geometry.
-    pub fn new(geometry: &Geometry) -> Self {
-        Self {
-            l1: LevelState::new(geometry.l1),
-            l2: LevelState::new(geometry.l2),
-            last: None,
-            counts: HitCounts::default(),
-        }
+    /// Empty TLBs with this geometry. `sizes`, in ascending order, are the numbers of entries of the fully associative TLBs.
+    pub fn new(geometry: &Geometry, sizes: &[usize]) -> Self {
+        let mut sizes = sizes.to_vec();
+        let l1 = match geometry.l1 {
+            Level::Shared(array) if array.sets() == 1 => {
+                let entries = array.entries() as usize;
+                sizes.push(entries);
+                sizes.sort_unstable();
+                sizes.dedup();
+                FirstLevel::OfStack(entries)
+            }
+            level => FirstLevel::Arrays(LevelState::new(level)),
+        };
+        let (l2, stacks) = (LevelState::new(geometry.l2), MissStacks::new(&sizes));
+        Self { l1, l2, stacks, counts: HitCounts::default() }
     }
 
     /// Accesses the 4 KiB page `page_4k`, which is currently mapped by an entry of `size`. The page number in units of
     /// `size` selects the entry's set.
     #[inline]
     pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
-        let number = match size {
-            PageSize::Base => page_4k,
-            PageSize::Huge => page_4k / PMD_PAGES,
+        let least = self.stacks.access(page_4k, size);
+        let hits_l1 = match &mut self.l1 {
+            FirstLevel::OfStack(entries) => least.is_some_and(|least| least <= *entries),
+            FirstLevel::Arrays(level) => level.access(page_4k, size),
         };
-        let key = key(number, size);
-        // Accessing the same page again does not change the LRU order.
-        if self.last == Some(key) {
+        if hits_l1 {
             self.counts.l1_hits += 1;
             return Hit::L1;
         }
-        self.last = Some(key);
-        if self.l1.array(size).access(number, key) {
-            self.counts.l1_hits += 1;
-            return Hit::L1;
-        }
-        if self.l2.array(size).access(number, key) {
+        if self.l2.access(page_4k, size) {
             self.counts.l2_hits += 1;
             return Hit::L2;
         }
@@ -119,19 +151,28 @@ impl TwoLevel {
         Hit::Miss
     }
 
-    /// Invalidates every entry, in both levels, that maps any of these 4 KiB pages. Call it after a purge, a split or a
-    /// change of protection. Takes time proportional to the number of entries.
+    /// Accesses the page of the last access again, of which nothing changed in between.
+    #[inline(always)]
+    pub fn access_again(&mut self) {
+        self.counts.l1_hits += 1;
+    }
+
+    /// Invalidates every entry that maps any of these 4 KiB pages. Call it after a purge, a split or a change of protection.
+    /// Takes time proportional to the number of entries, or of pages if there are few.
     pub fn invalidate(&mut self, pages_4k: Range<u64>) {
         if pages_4k.is_empty() {
             return;
         }
-        let dies = |key: u64| {
-            let (number, length) = if key & 1 == 0 { (key >> 1, 1) } else { ((key >> 1) * PMD_PAGES, PMD_PAGES) };
-            number < pages_4k.end && pages_4k.start < number + length
-        };
-        self.l1.retain_not(dies);
-        self.l2.retain_not(dies);
-        self.last = None;
+        if let FirstLevel::Arrays(level) = &mut self.l1 {
+            level.invalidate(&pages_4k);
+        }
+        self.l2.invalidate(&pages_4k);
+        self.stacks.invalidate(&pages_4k);
+    }
+
+    /// The fully associative TLBs.
+    pub fn stacks(&self) -> &MissStacks {
+        &self.stacks
     }
 
     /// Accesses since the start.
@@ -142,6 +183,6 @@ impl TwoLevel {
 
 /// Page number and size in one word, the size in the lowest bit.
 #[inline]
-pub(super) fn key(number: u64, size: PageSize) -> u64 {
+fn key(number: u64, size: PageSize) -> u64 {
     number << 1 | u64::from(size == PageSize::Huge)
 }

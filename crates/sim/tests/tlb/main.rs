@@ -1,6 +1,6 @@
 //! The TLB models compared with an independent C program, access by access.
 
-mod stack_distance;
+mod stacks;
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ fn shape_of(name: &str, level: Level) -> String {
 }
 
 fn simulate(geometry: &Geometry, steps: &[Step]) -> String {
-    let mut tlb = TwoLevel::new(geometry);
+    let mut tlb = TwoLevel::new(geometry, &[]);
     let mut hits = String::new();
     for step in steps {
         match *step {
