@@ -119,7 +119,7 @@ install_tools() {
 lint() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck"
-        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/kernel-matrix/memory.sh tools/outside-programs/check.sh
+        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/kernel-matrix/memory.sh tools/kernel-matrix/limits.sh tools/outside-programs/check.sh
         # In these scripts, shellcheck takes functions that only a trap or another function calls for unreachable.
         shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
     fi
