@@ -1,6 +1,6 @@
 //! A validation of memory recordings as text and CSV.
 
-use hksim_text::table::text;
+use hksim_text::table::{Table, text};
 use hksim_validate::Verdict;
 use hksim_validate::memory::{Figures, LimitFigures, Row};
 use serde_json::{Map, Value, json};
@@ -10,13 +10,12 @@ use crate::tables::{figures_table, notes};
 
 /// One line per row, then the reasons, in tables of at most this many columns.
 pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
-    let columns = columns.unwrap_or(usize::MAX);
-    let limits = memory_limit::validated(rows).map(|table| table.fitted(columns));
-    let has_others = limits.is_none() || rows.iter().any(|row| !row.has_limit());
-    let mut lines = if has_others { figures_table(rows).fitted(columns) } else { Vec::new() };
-    lines.extend((has_others && limits.is_some()).then(String::new));
-    lines.extend(limits.iter().flatten().cloned());
-    lines.push(String::new());
+    let [figures, limits] = tables(rows);
+    let mut lines = Vec::new();
+    for table in [&figures, &limits].into_iter().flatten() {
+        lines.extend(table.fitted(columns.unwrap_or(usize::MAX)));
+        lines.push(String::new());
+    }
     lines.extend(notes(rows));
     lines.push(format!("verdict: {}", verdict.word()));
     if limits.is_some() {
@@ -26,10 +25,17 @@ pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
                 .to_string(),
         );
     }
-    if has_others {
+    if figures.is_some() {
         lines.extend(legend(rows));
     }
     text(&lines)
+}
+
+/// The table of the figures, unless all rows are about a memory limit, and that of the limits, if any are.
+pub(crate) fn tables(rows: &[Row]) -> [Option<Table>; 2] {
+    let limits = memory_limit::validated(rows);
+    let has_others = limits.is_none() || rows.iter().any(|row| !row.has_limit());
+    [has_others.then(|| figures_table(rows)), limits]
 }
 
 /// What the figures of rows without a limit mean.

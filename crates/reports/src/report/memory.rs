@@ -16,9 +16,10 @@ use crate::chart::{Panel, Series};
 use crate::khugepaged::Effects;
 use crate::memory_limit::{self, range};
 use crate::memory_prediction::family;
+use crate::memory_validation;
 use crate::recording::Recording;
 use crate::site_installs;
-use crate::tables::{figures_table, notes};
+use crate::tables::notes;
 use hksim_memory_sim::groups;
 use hksim_memory_sim::groups::{outside, outside_table};
 use hksim_memory_sim::losses;
@@ -173,10 +174,7 @@ pub fn validate(result: &Value) -> Result<String> {
     let verdict = result["verdict"].as_str().unwrap_or("unknown");
     let words = format!("Verdict: {verdict}. Each row compares a prediction with runs of the program on this machine.");
     let notes: String = notes(&rows).iter().map(|line| paragraph(line)).collect();
-    let limits = memory_limit::validated(&rows);
-    let has_others = limits.is_none() || rows.iter().any(|row| !row.has_limit());
-    let figures = has_others.then(|| figures_table(&rows));
-    let tables: String = figures.iter().chain(&limits).map(table).collect();
+    let tables: String = memory_validation::tables(&rows).iter().flatten().map(table).collect();
     Ok(paragraph(&words) + &tables + &notes)
 }
 
