@@ -53,6 +53,13 @@ pub enum AttachObstacle {
 pub enum Ban {
     /// It belongs to another user.
     Owner(u32),
+    /// It belongs to another user, whom Yama would forbid to trace it, too.
+    OwnerAndYama {
+        /// That user.
+        user: u32,
+        /// The value of `kernel.yama.ptrace_scope`.
+        scope: u64,
+    },
     /// The security module Yama, by this value of `kernel.yama.ptrace_scope`.
     Yama(u64),
     /// Its rights or its own wish: that needs `CAP_SYS_PTRACE`.
@@ -169,10 +176,12 @@ impl Tracer {
     }
 }
 
+/// What Yama permits; absent in a kernel without it.
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
 impl Ban {
     fn of_tracing(status: &Status) -> Self {
-        let yama = sysfs::number("/proc/sys/kernel/yama/ptrace_scope");
-        Self::of(status, Tracer::this_process(), yama)
+        Self::of(status, Tracer::this_process(), sysfs::number(YAMA))
     }
 
     /// What forbids this user to read the memory map of a process with this status. Yama forbids no reading.
@@ -187,8 +196,9 @@ impl Ban {
             (_, Some(scope @ 3)) => Self::Yama(scope),
             _ if tracer.may_trace_all => Self::Confined,
             _ if tracer.user == 0 => Self::RootWithout,
+            (Some(user), Some(scope @ (1 | 2))) => Self::OwnerAndYama { user, scope },
             (Some(user), _) => Self::Owner(user),
-            (_, Some(scope @ (1 | 2))) => Self::Yama(scope),
+            (None, Some(scope @ (1 | 2))) => Self::Yama(scope),
             _ => Self::Rights,
         }
     }
@@ -232,6 +242,11 @@ impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(user) => write!(f, "it belongs to the user with id {user}; run hksim as that user or as root"),
+            Self::OwnerAndYama { user, scope } => write!(
+                f,
+                "it belongs to the user with id {user}, who may not trace it either (kernel.yama.ptrace_scope is {scope}); run \
+                 hksim as root or with CAP_SYS_PTRACE"
+            ),
             Self::Yama(1) => write!(
                 f,
                 "Yama permits tracing of child processes only (kernel.yama.ptrace_scope is 1); run hksim as root or with \
@@ -312,13 +327,44 @@ mod tests {
         assert_eq!(of(0, true, Some(1)), Ban::Confined);
         assert_eq!(of(0, true, Some(3)), Ban::Yama(3));
         assert_eq!(of(0, false, None), Ban::RootWithout);
-        assert_eq!(of(7, false, Some(1)), Ban::Owner(0));
+        assert_eq!((of(7, false, Some(0)), of(7, false, None)), (Ban::Owner(0), Ban::Owner(0)));
+        assert_eq!(of(7, false, Some(1)), Ban::OwnerAndYama { user: 0, scope: 1 });
         let own = Status::from("Uid:\t7\t7\t7\t7\n".to_string());
         let of_own = |yama| Ban::of(&own, Tracer { user: 7, may_trace_all: false }, yama);
         assert_eq!((of_own(Some(1)), of_own(Some(0)), of_own(None)), (Ban::Yama(1), Ban::Rights, Ban::Rights));
         for ban in [Ban::RootWithout, Ban::Confined] {
             assert!(!ban.to_string().contains("as root"), "root is root: {ban}");
         }
+    }
+
+    /// As the kernel documents the values (Documentation/admin-guide/LSM/Yama.rst), read from a file as the kernel's is.
+    #[test]
+    fn each_value_of_yama_says_what_helps() {
+        let path = std::env::temp_dir().join(format!("hksim-ptrace_scope-{}", process::id()));
+        let sentence = |value: &str, owner: u32| {
+            std::fs::write(&path, value).expect("a file");
+            let status = Status::from(format!("Uid:\t{owner}\t{owner}\t{owner}\t{owner}\n"));
+            let yama = sysfs::number(&path.display().to_string());
+            Ban::of(&status, Tracer { user: 7, may_trace_all: false }, yama).to_string()
+        };
+        for (value, owner, says, helps, does_not) in [
+            ("0\n", 7, "has forbidden it (prctl PR_SET_DUMPABLE)", "as root or with CAP_SYS_PTRACE", "yama"),
+            ("1\n", 7, "child processes only", "or set that to 0", "as that user"),
+            ("2\n", 7, "by root only", "as root or with CAP_SYS_PTRACE", "set that to 0"),
+            ("3\n", 7, "no tracing until the next boot", "ptrace_scope is 3", "run hksim as root"),
+            ("0\n", 8, "the user with id 8", "as that user or as root", "yama"),
+            ("1\n", 8, "the user with id 8", "ptrace_scope is 1", "as that user"),
+            ("2\n", 8, "the user with id 8", "ptrace_scope is 2", "as that user"),
+            ("3\n", 8, "no tracing until the next boot", "ptrace_scope is 3", "as that user"),
+            ("", 7, "has forbidden it (prctl PR_SET_DUMPABLE)", "as root", "yama"),
+        ] {
+            let text = sentence(value, owner);
+            assert!(
+                text.contains(says) && text.contains(helps) && !text.contains(does_not),
+                "{value:?}, {owner}: {text}"
+            );
+        }
+        std::fs::remove_file(path).expect("the file");
     }
 
     #[test]
