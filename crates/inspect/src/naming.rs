@@ -1,5 +1,7 @@
 //! The name of the region of each mapping.
 
+use std::ops::Range;
+
 use hksim_linux_probe::smaps::Mapping;
 
 /// Size and alignment of the heaps of glibc's arenas (`HEAP_MAX_SIZE` on 64-bit machines).
@@ -19,19 +21,20 @@ pub const ANONYMOUS: &str = "anonymous";
 /// is no proof: the name then says "looks like".
 pub fn names(mappings: &[Mapping]) -> Vec<String> {
     let runtimes = Runtime::of(mappings);
+    let placed = Placed::of(mappings);
     let mut names: Vec<String> = Vec::with_capacity(mappings.len());
     for (index, mapping) in mappings.iter().enumerate() {
         let before = index.checked_sub(1).map(|before| &mappings[before]);
         let before = before.filter(|before| before.addresses.end == mapping.addresses.start);
         let follows_arena = before.is_some() && names.last().is_some_and(|name| name == ARENAS);
-        let runtime = runtimes.iter().find(|runtime| is_unnamed(mapping) && runtime.holds(mapping));
+        let runtime = runtimes.iter().find(|runtime| is_unnamed(mapping) && runtime.holds(mapping, &placed));
         let name = match (runtime, before) {
             // Go's heap and the Java heap can have the shape of an arena.
             (Some(runtime), _) if runtime.chooses_addresses() => runtime.words(),
-            _ if begins_arena(mapping, mappings.get(index + 1)) => ARENAS,
+            _ if begins_arena(mapping, mappings.get(index + 1), &placed) => ARENAS,
             _ if follows_arena && is_unnamed(mapping) && !mapping.addresses.start.is_multiple_of(ARENA_BYTES) => ARENAS,
             (_, Some(guard)) if is_stack(guard, mapping) => "thread stacks",
-            (_, Some(file)) if is_bss(file, mapping) => "program data (bss)",
+            (_, Some(file)) if is_bss(file, mapping) && !placed.joins(mapping) => "program data (bss)",
             (Some(runtime), _) => runtime.words(),
             (None, _) => {
                 names.push(kernel_name(mapping));
@@ -41,6 +44,54 @@ pub fn names(mappings: &[Mapping]) -> Vec<String> {
         names.push(name.to_string());
     }
     names
+}
+
+/// Where the kernel places mappings, unless a program asks for an address.
+struct Placed {
+    addresses: Range<u64>,
+    /// At ascending addresses, so that what is mapped next continues the data of a library.
+    is_ascending: bool,
+}
+
+impl Placed {
+    /// The kernel places from the top of the address space downwards, within this distance.
+    const USUAL: Range<u64> = 0x7e00_0000_0000..1 << 47;
+    /// So far from each other its places are, by random numbers and by what is mapped.
+    const SPREAD_BYTES: u64 = 1 << 40;
+    /// In the old layout it places from a third of the address space upwards.
+    const ASCENDING_FROM: u64 = (1 << 47) / 3;
+    /// The zeroed data of a library is seldom longer.
+    const BSS_BYTES_MAX: u64 = 1 << 20;
+
+    /// A process whose stack has no limit has its mappings below a sixth of the address space; one with the old layout
+    /// (`setarch -L`) above a third. The kernel itself placed the dynamic linker and the vDSO.
+    fn of(mappings: &[Mapping]) -> Self {
+        let is_placed = |mapping: &&Mapping| {
+            let file = mapping.name.rsplit('/').next().unwrap_or_default();
+            mapping.name == "[vdso]" || (mapping.inode != 0 && file.starts_with("ld-"))
+        };
+        let elsewhere = mappings
+            .iter()
+            .filter(is_placed)
+            .map(|mapping| mapping.addresses.start)
+            .find(|start| !Self::USUAL.contains(start));
+        match elsewhere {
+            None => Self { addresses: Self::USUAL, is_ascending: false },
+            Some(start) => Self {
+                addresses: start.saturating_sub(Self::SPREAD_BYTES)..start + Self::SPREAD_BYTES,
+                is_ascending: start >= Self::ASCENDING_FROM,
+            },
+        }
+    }
+
+    fn holds(&self, mapping: &Mapping) -> bool {
+        self.addresses.contains(&mapping.addresses.start)
+    }
+
+    /// Whether a mapping after the data of a library has more than the library's zeroed data.
+    fn joins(&self, mapping: &Mapping) -> bool {
+        self.is_ascending && self.holds(mapping) && mapping.bytes() > Self::BSS_BYTES_MAX
+    }
 }
 
 /// What places memory in a way of its own.
@@ -58,13 +109,11 @@ enum Runtime {
 /// The Java heap is below this address if references are compressed: heaps of less than 32 GiB.
 const COMPRESSED_END: u64 = 32 << 30;
 /// Where Go's heap is up to Go 1.25, as far as it is recognised. Later ones choose a random place.
-const GO: std::ops::Range<u64> = 0xc0_0000_0000..0xe0_0000_0000;
+const GO: Range<u64> = 0xc0_0000_0000..0xe0_0000_0000;
 /// Addresses for which mimalloc asks.
-const MIMALLOC: std::ops::Range<u64> = 2 << 40..30 << 40;
+const MIMALLOC: Range<u64> = 2 << 40..30 << 40;
 /// Size and alignment of V8's pages.
 const V8_PAGE_BYTES: u64 = 256 << 10;
-/// The kernel places mappings from here on, unless a program asks for an address.
-const PLACED_BY_KERNEL: u64 = 0x7e00_0000_0000;
 /// Smaller mappings may be those of the dynamic linker and of libraries.
 const JEMALLOC_BYTES_MIN: u64 = 512 << 10;
 
@@ -105,15 +154,18 @@ impl Runtime {
     }
 
     /// Whether it would place memory where an unnamed mapping is.
-    fn holds(self, mapping: &Mapping) -> bool {
+    fn holds(self, mapping: &Mapping, placed: &Placed) -> bool {
         let addresses = &mapping.addresses;
         // What is reserved only may belong to anything.
         !mapping.is_inaccessible()
             && match self {
                 Self::Java => addresses.end <= COMPRESSED_END,
-                Self::V8 => addresses.start < PLACED_BY_KERNEL && addresses.start.is_multiple_of(V8_PAGE_BYTES),
+                Self::V8 => {
+                    let is_own = addresses.start < Placed::USUAL.start && !placed.holds(mapping);
+                    is_own && addresses.start.is_multiple_of(V8_PAGE_BYTES)
+                }
                 Self::Jemalloc => mapping.is_writable() && mapping.bytes() >= JEMALLOC_BYTES_MIN,
-                Self::Mimalloc => MIMALLOC.contains(&addresses.start),
+                Self::Mimalloc => MIMALLOC.contains(&addresses.start) && !placed.holds(mapping),
                 Self::Go => GO.contains(&addresses.start),
             }
     }
@@ -134,10 +186,10 @@ fn is_unnamed(mapping: &Mapping) -> bool {
 }
 
 /// Whether a mapping is the used part of an arena's heap: aligned, and with the rest of its reservation after it.
-fn begins_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
+fn begins_arena(mapping: &Mapping, after: Option<&Mapping>, placed: &Placed) -> bool {
     let end = mapping.addresses.start.saturating_add(ARENA_BYTES);
     // Others are something else: the Java heap is longer, and Go's heap is where the program wants it.
-    let fits = mapping.addresses.end <= end && mapping.addresses.start >= PLACED_BY_KERNEL;
+    let fits = mapping.addresses.end <= end && placed.holds(mapping);
     let is_whole = mapping.addresses.end == end;
     let is_reserved = |after: &Mapping| {
         after.is_inaccessible()
@@ -217,6 +269,29 @@ mod tests {
         ];
         let expected: Vec<&str> = ["heap"].into_iter().chain(arenas).chain(["reserved"]).chain(rest).collect();
         assert_eq!(names(&parse(text)), expected);
+    }
+
+    /// As in a process whose stack has no limit, and in one with the old layout; the libraries are where they were.
+    #[test]
+    fn arenas_are_recognised_wherever_the_kernel_places_mappings() {
+        let text = "{0}20000000-{0}2004b000 rw-p 0 00:00 0 \n\
+                    {0}2004b000-{0}24000000 ---p 0 00:00 0 \n\
+                    {0}30000000-{0}30040000 rw-p 0 00:00 0 \n\
+                    {0}303cb000-{0}303cd000 rw-p 0 fe:00 7 /lib/libc.so.6\n\
+                    {0}303cd000-{0}303da000 rw-p 0 00:00 0 \n\
+                    {0}303da000-{0}303db000 rw-p 0 fe:00 7 /lib/libm.so.6\n\
+                    {0}303db000-{0}32000000 rw-p 0 00:00 0 \n\
+                    {0}32000000-{0}32001000 r--p 0 fe:00 8 {1}\n\
+                    {0}32001000-{0}32003000 r-xp 0 00:00 0 [vdso]\n\
+                    7fff13654000-7fff13675000 rw-p 0 00:00 0 [stack]";
+        let named = |place: &str, linker: &str| names(&parse(&text.replace("{0}", place).replace("{1}", linker)));
+        let (loader, bss) = ("/lib64/ld-linux-x86-64.so.2", "program data (bss)");
+        for (place, long) in [("7f12", bss), ("14fe", bss), ("2aeb", "anonymous")] {
+            let found = named(place, loader);
+            assert_eq!((&found[0][..], &found[2][..]), ("glibc arenas", "anonymous"), "{place}");
+            assert_eq!([&found[4], &found[6]], [bss, long], "{place}: what follows libm may have joined its data");
+            assert_eq!(named(place, "/usr/bin/node")[2], "anonymous", "{place}: only the vDSO tells");
+        }
     }
 
     /// The places are those of OpenJDK 17, Node.js 20, jemalloc 5.3, and Go 1.26 without its random heap base.
