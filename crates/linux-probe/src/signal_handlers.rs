@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -56,6 +57,35 @@ impl Drop for SignalHandlers {
     }
 }
 
+/// A signal that came while an [`EndingSignals`] existed; 0 for none.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// While this value exists, signals that would end this process are noted instead, so that what it does can be ended in
+/// order. Handlers belong to the whole process, so one value at a time may exist.
+#[derive(Debug)]
+pub struct EndingSignals {
+    _handlers: SignalHandlers,
+}
+
+impl EndingSignals {
+    /// Installs the handlers. Ignored signals stay ignored (nohup), except SIGINT.
+    #[must_use]
+    pub fn begin() -> Self {
+        ENDED_BY.store(0, Ordering::SeqCst);
+        // SAFETY: the handler stores a number.
+        Self { _handlers: unsafe { SignalHandlers::install_to_end(note_end) } }
+    }
+
+    /// Whether a signal came.
+    pub fn came(&self) -> bool {
+        ENDED_BY.load(Ordering::SeqCst) != 0
+    }
+}
+
+extern "C" fn note_end(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+    ENDED_BY.store(signal, Ordering::SeqCst);
+}
+
 /// Installs a handler if it `replaces` the action before; `None` otherwise.
 ///
 /// # Safety
@@ -81,8 +111,6 @@ unsafe fn install(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicI32, Ordering};
-
     use super::*;
 
     static CAME: AtomicI32 = AtomicI32::new(0);

@@ -71,7 +71,7 @@ pub use levels::Levels;
 pub use machine::{inherited_here, is_allocator_variable};
 pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, record, record_with};
 pub use recovery::{is_interrupted, recover};
-pub use signals::{SignalsEndRecording, SignalsToProgram};
+pub use signals::SignalsToProgram;
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;
 pub use tracer::Traced;

@@ -27,33 +27,6 @@ impl SignalsToProgram {
     }
 }
 
-/// A signal that ends the recording of a running process; 0 for none.
-static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-
-/// While this value exists, signals that would end this process end the recording instead: the recorded process ran before
-/// and runs on. One value at a time may exist, and none of [`SignalsToProgram`].
-pub struct SignalsEndRecording {
-    _handlers: SignalHandlers,
-}
-
-impl SignalsEndRecording {
-    /// Installs the handlers. Ignored signals stay ignored (nohup), except SIGINT.
-    pub fn begin() -> Self {
-        ENDED_BY.store(0, Ordering::SeqCst);
-        // SAFETY: the handler stores a number.
-        Self { _handlers: unsafe { SignalHandlers::install_to_end(note) } }
-    }
-
-    /// Whether a signal came.
-    pub fn came(&self) -> bool {
-        ENDED_BY.load(Ordering::SeqCst) != 0
-    }
-}
-
-extern "C" fn note(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
-    ENDED_BY.store(signal, Ordering::SeqCst);
-}
-
 /// While this value exists, the process gets the signals.
 pub(crate) struct Recipient(());
 

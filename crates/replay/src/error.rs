@@ -80,6 +80,9 @@ pub enum ReplayError {
         /// Its message.
         message: String,
     },
+    /// A signal to this process ended a run in a control group.
+    #[error("interrupted; the control group of the replay is removed")]
+    Interrupted,
     /// This machine does not permit the run.
     #[error("{message}")]
     Refused {

@@ -9,10 +9,13 @@ use std::mem::ManuallyDrop;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Child;
+use std::thread;
+use std::time::Duration;
 
 use hksim_engine::{Driver, Heaps, TouchRule};
 use hksim_linux_probe::memory_group::MemoryGroup;
 use hksim_linux_probe::shared_word::SharedWord;
+use hksim_linux_probe::signal_handlers::EndingSignals;
 use hksim_policy::PreparedPolicy;
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,9 @@ use crate::protocol::{self, Report};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
 use crate::window::{PreparedTrace, WindowDriver, drive};
 
+/// Interval between two looks at a replay.
+const INTERVAL: Duration = Duration::from_millis(1);
+
 /// What happened to a replay under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,17 +47,20 @@ pub enum LimitedReplay {
     },
 }
 
-/// Replays a trace under a limit in bytes, in trace order. Children that the program forks are left out.
+/// Replays a trace under a limit in bytes, in trace order. Children that the program forks are left out. The group is
+/// removed afterwards, also if a signal to this process ends the replay.
 ///
 /// The inner error is the reason why this machine cannot do it.
 ///
 /// # Errors
-/// The replay cannot start, or failed for another reason.
+/// The replay cannot start, or failed for another reason, or a signal came.
 pub fn replay_limited(spec: &ReplaySpec, limit_bytes: u64) -> Result<Result<LimitedReplay, String>, ReplayError> {
     let spec = checked(spec)?;
     if spec.mode == Mode::Threaded || matches!(spec.on, Target::Design { .. }) {
         return Ok(Err("only ordered replays on native or on a malloc library run under a memory limit".into()));
     }
+    // Until the group is removed: values are dropped in the opposite order.
+    let signals = EndingSignals::begin();
     let group = match MemoryGroup::create() {
         Ok(group) => group,
         Err(reason) => return Ok(Err(reason)),
@@ -70,7 +79,9 @@ pub fn replay_limited(spec: &ReplaySpec, limit_bytes: u64) -> Result<Result<Limi
         // If the child died before it read its job, its exit status shows that.
         let _ = stdin.write_all(&job);
     }
-    let outcome = supervise(&mut child, &group, limit_bytes, &progress);
+    let outcome = supervise(&mut child, &group, limit_bytes, &progress, &signals);
+    // The terminal sends its signals to the child, too, whose end is then no result.
+    let outcome = if signals.came() { Err(ReplayError::Interrupted) } else { outcome };
     if outcome.is_err() {
         // It may be stopped, and nothing waits for it otherwise.
         let _ = child.kill();
@@ -84,13 +95,14 @@ fn supervise(
     group: &MemoryGroup,
     limit_bytes: u64,
     progress: &SharedWord,
+    signals: &EndingSignals,
 ) -> Result<LimitedReplay, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
-    if stops(child.id()).map_err(failed("wait for"))? {
+    if stops(child.id(), signals)? {
         group.set_limit(Some(limit_bytes)).map_err(failed("limit the memory of"))?;
         group.add(child.id()).map_err(failed("limit the memory of"))?;
         go_on(child.id());
-        if stops(child.id()).map_err(failed("wait for"))? {
+        if stops(child.id(), signals)? {
             group.set_limit(None).map_err(failed("lift the limit of"))?;
             go_on(child.id());
             return finished(child);
@@ -121,18 +133,30 @@ fn finished(child: &mut Child) -> Result<LimitedReplay, ReplayError> {
     }
 }
 
-/// Waits until a child stops, which returns true, or ends. Its end stays to be waited for.
-fn stops(pid: u32) -> io::Result<bool> {
+/// Waits until a child stops, which returns true, or ends, or a signal to this process came. Its end stays to be waited
+/// for.
+fn stops(pid: u32, signals: &EndingSignals) -> Result<bool, ReplayError> {
     // SAFETY: zeroed is a valid value, which the kernel overwrites.
     let mut seen: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let wait = |seen: &mut libc::siginfo_t, options| {
         // SAFETY: the kernel writes to `seen` only.
         match unsafe { libc::waitid(libc::P_PID, pid, seen, options) } {
             0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+            _ => Err(ReplayError::Child { action: "wait for", source: io::Error::last_os_error() }),
         }
     };
-    wait(&mut seen, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
+    // SAFETY: the field of a zeroed value, or of one that `waitid` has filled for a child.
+    let is_waiting = |seen: &libc::siginfo_t| unsafe { seen.si_pid() } == 0;
+    loop {
+        wait(&mut seen, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::WNOHANG)?;
+        if signals.came() {
+            return Err(ReplayError::Interrupted);
+        }
+        if !is_waiting(&seen) {
+            break;
+        }
+        thread::sleep(INTERVAL);
+    }
     if seen.si_code != libc::CLD_STOPPED {
         return Ok(false);
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use hksim_linux_probe::signal_handlers::EndingSignals;
 pub use hksim_memory_record::is_interrupted;
 use hksim_memory_record::{
     self as memory_record, AttachOptions, HugePages, HugePagesOfRunning, Options, RecordedFile, RecordingReport,
-    SignalsEndRecording, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, attach, record,
+    SignalsToProgram, SnapshotsOf, Source, Streams, Traced, attach, record,
 };
 use hksim_memory_trace::{Beginning, Calls, End, Faults};
 use serde::Serialize;
@@ -99,7 +100,7 @@ fn attach_to(request: &Request<'_>, pid: u32, no_huge_pages: bool) -> Result<Rec
         huge_pages: if no_huge_pages { HugePagesOfRunning::SwitchedOff } else { HugePagesOfRunning::Unchanged },
         stack_depth: request.stack_depth,
     };
-    let signals = SignalsEndRecording::begin();
+    let signals = EndingSignals::begin();
     let line = || note(&format!("recording process {pid}; Ctrl-C ends the recording, and the process continues"));
     Ok(attach(&options, pid, line, || signals.came())?)
 }

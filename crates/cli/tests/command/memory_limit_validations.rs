@@ -2,8 +2,9 @@
 //! is found is tested with recordings of another program than the one that runs.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hksim_linux_probe::memory_group::MemoryGroup;
@@ -177,30 +178,62 @@ fn groups_of(pid: u32) -> Vec<PathBuf> {
     own.collect()
 }
 
-#[test]
-fn an_interrupt_ends_the_run_and_removes_its_group() {
-    let Some(bench) = recorded("100 0 0 0 0") else { return };
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        let mut command = bench.command("validate a.hkm --memory-limit 64M -- sleep 1000");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().expect("hksim starts");
-        let until = Instant::now() + Duration::from_secs(120);
-        let is_running = |folder: &PathBuf| {
-            let pids = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-            let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            pids.lines().any(|pid| name(pid) == "sleep\n")
-        };
-        while !groups_of(child.id()).iter().any(is_running) {
-            assert!(Instant::now() < until, "the program does not run");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // SAFETY: touches no memory; the process is a child that is not reaped yet.
-        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
-        let pid = child.id();
-        let ended = child.wait_with_output().expect("its end");
+/// Starts a command, and sends it a signal as soon as a process of this name runs in one of its groups. Returns the
+/// command's id and its end.
+fn signalled(bench: &Bench, line: &str, program: &str, signal: i32) -> (u32, Output) {
+    let mut command = bench.command(line);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("hksim starts");
+    let until = Instant::now() + Duration::from_secs(120);
+    let is_running = |folder: &PathBuf| {
+        let pids = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        pids.lines().any(|pid| name(pid).trim_end() == program)
+    };
+    while !groups_of(child.id()).iter().any(is_running) {
+        assert!(Instant::now() < until, "the program does not run");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: touches no memory; the process is a child that is not reaped yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    (child.id(), child.wait_with_output().expect("its end"))
+}
+
+/// Checks that an interrupt ends a command in order, and that nothing of its group is left.
+fn is_interrupted(bench: &Bench, line: &str, program: &str) {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let (pid, ended) = signalled(bench, line, program, signal);
         let errors = String::from_utf8(ended.stderr).expect("text");
         assert_eq!(ended.status.code(), Some(2), "{errors}");
         assert!(errors.contains("interrupted"), "{errors}");
         assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
     }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_removes_its_group() {
+    let Some(bench) = recorded("100 0 0 0 0") else { return };
+    is_interrupted(&bench, "validate a.hkm --memory-limit 64M -- sleep 1000", "sleep");
+}
+
+#[test]
+fn an_interrupt_ends_a_replay_and_removes_its_group_and_the_next_command_removes_that_of_a_killed_one() {
+    if let Err(why) = MemoryGroup::create() {
+        return println!("skipped: {why}");
+    }
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 3M --ws 4000 -o long.hkt");
+    let line = "replay long.hkt --memory-limit 1G";
+    is_interrupted(&bench, line, "exe");
+    let (pid, killed) = signalled(&bench, line, "exe", libc::SIGKILL);
+    assert_eq!((killed.status.signal(), groups_of(pid).len()), (Some(libc::SIGKILL), 1));
+    // The replay ends with its parent.
+    let procs = groups_of(pid)[0].join("cgroup.procs");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&procs).unwrap_or_default().is_empty() {
+        assert!(Instant::now() < until, "the replay has outlived its parent");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(MemoryGroup::create().expect("a group"));
+    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use hksim_linux_probe::memory_group::MemoryGroup;
 use hksim_linux_probe::processor::pin_process_here;
-use hksim_memory_record::{Launch, SignalsEndRecording};
+use hksim_linux_probe::signal_handlers::EndingSignals;
+use hksim_memory_record::Launch;
 use hksim_memory_trace::ExitStatus;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,7 @@ impl Start<'_> {
     /// The group cannot be used, no process can be created, or a signal came.
     pub fn run(&self, limit_bytes: Option<u64>) -> Result<Ran, ValidateError> {
         // Until the group is removed: values are dropped in the opposite order.
-        let signals = SignalsEndRecording::begin();
+        let signals = EndingSignals::begin();
         let group = MemoryGroup::create().map_err(ValidateError::Group)?;
         let failed =
             |what: &'static str| move |why: std::io::Error| ValidateError::Group(format!("cannot {what}: {why}"));
