@@ -19,7 +19,7 @@ use crate::files::{Files, Finished};
 use crate::interpreter::Interpreter;
 use crate::launch::{Ended, Launch, Running, Streams};
 use crate::machine;
-use crate::merge::Merger;
+use crate::merge::{BACKLOG_BYTES_MAX, Merger};
 use crate::session::Session;
 use crate::shown_mode::ShownMode;
 use crate::signals::Recipient;
@@ -199,7 +199,7 @@ pub fn record_with(
     let mut session = Session {
         interpreter: Interpreter::new(stopped.pid() as u32, header.inherited.thp_disable, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
-        merger: Merger::new(events, Arc::clone(&log)),
+        merger: Merger::new(events, Arc::clone(&log), BACKLOG_BYTES_MAX),
         guard,
         check: FaultCheck::new(snapshot::minor_faults_of(stopped.pid()).unwrap_or_default()),
         program_end: None,

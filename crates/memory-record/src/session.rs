@@ -68,13 +68,14 @@ impl Session {
         Ok(())
     }
 
-    /// The same, and reads the rings meanwhile: small ones fill up while many records are interpreted.
+    /// The same, and reads the rings meanwhile, as long as not too many records wait: small ones fill up while many records are
+    /// interpreted.
     fn interpret_and_read(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
         let mut records = 0u64;
         while let Some(record) = self.merger.next_until(until_ns) {
             records += 1;
             if records.is_multiple_of(RECORDS_BETWEEN_READS) {
-                self.merger.take_all();
+                self.merger.take_if_room();
             }
             self.interpreter.take(record);
             self.write()?;

@@ -34,7 +34,7 @@ use crate::files::Files;
 use crate::interpreter::Interpreter;
 use crate::kernel_events::KernelEvents;
 use crate::machine;
-use crate::merge::Merger;
+use crate::merge::{BACKLOG_BYTES_MAX, Merger};
 use crate::record::{Record, What};
 use crate::recorder::{LeftOut, RecordingReport, report};
 use crate::session::Session;
@@ -128,7 +128,7 @@ pub fn attach(
     let mut session = Session {
         interpreter: Interpreter::of_running(options.stack_depth),
         files,
-        merger: Merger::new(events, log),
+        merger: Merger::new(events, log, BACKLOG_BYTES_MAX),
         guard,
         check: FaultCheck::new(0),
         program_end: None,
