@@ -69,7 +69,7 @@ pub use error::{AttachError, MemoryRecordError};
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
 pub use levels::Levels;
 pub use machine::{inherited_here, is_allocator_variable};
-pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, record, record_with};
+pub use recorder::{HugePages, LeftOut, Options, RecordedFile, RecordingReport, Starting, record, record_with};
 pub use recovery::{is_interrupted, recover};
 pub use signals::SignalsToProgram;
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};

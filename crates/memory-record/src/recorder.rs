@@ -165,6 +165,15 @@ impl RecordingReport {
     }
 }
 
+/// A moment of a program that is recorded, with its process id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starting {
+    /// It waits before its exec.
+    Waits(pid_t),
+    /// It runs.
+    Runs(pid_t),
+}
+
 /// Runs a program and records it.
 ///
 /// # Errors
@@ -173,14 +182,14 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     record_with(options, command, |_| {})
 }
 
-/// Runs a program and records it, and tells `on_start` its process id as soon as it runs.
+/// Runs a program and records it, and calls `on` at the moments of its start.
 ///
 /// # Errors
 /// As for [`record`].
 pub fn record_with(
     options: &Options,
     command: &[OsString],
-    on_start: impl FnOnce(pid_t),
+    mut on: impl FnMut(Starting),
 ) -> Result<RecordingReport, MemoryRecordError> {
     if options.stack_depth.is_some() && stack_dump::SAMPLED.is_empty() {
         return Err(MemoryRecordError::StacksUnsupported);
@@ -207,6 +216,7 @@ pub fn record_with(
     // Where the program is stopped at its calls, its memory is read there.
     let has_peaks = options.snapshots_of != SnapshotsOf::Nothing && visibility.calls == Calls::Tracepoints;
     let peaks = has_peaks.then(|| AnonymousPeaks::watch(stopped.pid())).flatten();
+    on(Starting::Waits(stopped.pid()));
     let begin = Instant::now();
     let started = match visibility.calls {
         Calls::Tracepoints => stopped.go().map(|running| (running, None)),
@@ -214,7 +224,7 @@ pub fn record_with(
     };
     let (ended, traced) = match started {
         Ok((running, traced)) => {
-            on_start(running.pid());
+            on(Starting::Runs(running.pid()));
             (watch(&mut session, running, options.duration, command), traced)
         }
         Err(why) => (Err(why), None),

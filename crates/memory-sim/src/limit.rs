@@ -8,6 +8,7 @@ use hksim_linux_mm::{Access, GroupPressure, Kernel, MemoryLimit};
 use hksim_memory_trace::PAGE_BYTES;
 use hksim_text::units::bytes;
 
+use crate::family::{Family, FamilyError};
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 
@@ -92,6 +93,34 @@ impl Watch {
                 MemoryLimit { event: Some(operation), moment_ns: Some(time_ns), by: Some(by), ..limit }
             }
         })
+    }
+}
+
+/// An operation of a recorded process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastOperation {
+    /// Its number, as that of the fatal operation in a [`MemoryLimit`].
+    pub number: u64,
+    /// What it requested, in words.
+    pub by: String,
+}
+
+impl LastOperation {
+    /// The last one of the recording that was asked for; `None` without any. If a limit has ended the process, it is the fatal
+    /// one.
+    ///
+    /// # Errors
+    /// A recording cannot be read.
+    pub fn of(mut family: Family) -> Result<Option<Self>, FamilyError> {
+        let (mut batch, mut number, mut last) = (Vec::new(), 0, None);
+        while family.next_batch(&mut batch)? {
+            let own = batch.drain(..).filter(|(member, step)| *member == 0 && step.action != Action::End);
+            for (_, step) in own {
+                number += 1;
+                last = Some(step.action);
+            }
+        }
+        Ok(last.map(|action| Self { number, by: words(&action) }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether a program survives the limit of its memory control group, in words.
 
+use std::collections::BTreeSet;
+
 use hksim_linux_mm::{LimitOutcome, MemoryLimit, OutOfMemory};
 use hksim_memory_sim::{MemoryRow, Prediction, UnseenWrites};
 use hksim_policy::PAGE_BYTES;
@@ -7,7 +9,7 @@ use hksim_results::replay::LimitedReport;
 use hksim_text::plain;
 use hksim_text::table::Table;
 use hksim_text::units::{bytes, count, of, time};
-use hksim_validate::memory::{LimitFigures, LimitedRun, Row, RunOutcome, outcome_words};
+use hksim_validate::memory::{KillPlace, LimitFigures, LimitedRun, Row, RunOutcome, outcome_words};
 
 /// The lines about a limit.
 pub fn lines(limit: &MemoryLimit) -> Vec<String> {
@@ -113,9 +115,9 @@ pub fn replayed(report: &LimitedReport) -> String {
 
 /// The rows of a validation that are about a limit; `None` without any.
 pub fn validated(rows: &[Row]) -> Option<Table> {
-    let figures = ["predicted", "runs", "least limit", "kernel's own", "peak charge", "measured"];
+    let figures = ["predicted", "runs", "killed in", "least limit", "kernel's own", "peak charge", "measured"];
     let names = ["recording", "setting"].into_iter().chain(figures).chain(["class", "verdict"]);
-    let mut table = Table::new(names, &[0, 1, 2, 3, 8, 9]);
+    let mut table = Table::new(names, &[0, 1, 2, 3, 4, 9, 10]);
     let limited: Vec<&Row> = rows.iter().filter(|row| row.has_limit()).collect();
     for row in &limited {
         let setting: Vec<String> = row.setting.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
@@ -128,6 +130,13 @@ pub fn validated(rows: &[Row]) -> Option<Table> {
     (!limited.is_empty()).then_some(table)
 }
 
+/// Why it is not known where programs are killed, once each.
+pub fn places_unknown(rows: &[Row]) -> Vec<String> {
+    let places = rows.iter().filter_map(|row| row.memory_limit.as_ref()?.killed.as_ref());
+    let reasons: BTreeSet<&String> = places.filter_map(|place| place.reason.as_ref()).collect();
+    reasons.into_iter().map(|reason| format!("where it is killed cannot be compared: {reason}")).collect()
+}
+
 fn limit_cells(figures: &LimitFigures) -> Vec<String> {
     let least_bytes = figures.predicted.least_limit_bytes;
     let from = figures.least_limit_bytes_min;
@@ -137,6 +146,7 @@ fn limit_cells(figures: &LimitFigures) -> Vec<String> {
     vec![
         word(Some(&figures.predicted)).to_string(),
         runs(&figures.runs),
+        figures.killed.as_ref().map_or("-".to_string(), KillPlace::words),
         least,
         bytes(figures.kernel_bytes),
         peak,

@@ -17,11 +17,13 @@ pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
         lines.push(String::new());
     }
     lines.extend(notes(rows));
+    lines.extend(memory_limit::places_unknown(rows));
     lines.push(format!("verdict: {}", verdict.word()));
     if limits.is_some() {
         lines.push(
             "runs: in a memory control group, whose limit is larger by what the kernel needs for a process; -> with room \
-             for what is not known exactly; peak charge: without a limit, measured with up to 64 pages charged in advance"
+             for what is not known exactly; killed in: this operation of a recorded run under the limit, which is the \
+             predicted one (same), within what can differ from it, or not; peak charge: without a limit, measured with up to 64 pages charged in advance"
                 .to_string(),
         );
     }

@@ -75,6 +75,20 @@ fn a_program_survives_its_least_limit_and_is_killed_three_pages_below() {
         let [low, high] = ["measured_bytes_min", "measured_bytes_max"].map(|name| number(peak, name));
         assert!((low..=high).contains(&number(peak, "measured_bytes")), "{row}");
         assert!(number(peak, "predicted_bytes") >= 2000 * PAGE && high - low < 400 * PAGE, "{row}");
+        let (limit, killed) = (&row["memory_limit"]["predicted"], &row["memory_limit"]["killed"]);
+        assert_eq!(predicted == "killed", killed.is_object(), "{row}");
+        if predicted == "killed" {
+            let places = [&limit["event"], &killed["event"]].map(|event| event.as_u64().expect("an operation"));
+            assert!(places[0].abs_diff(places[1]) <= 3, "{row}");
+            let word = if places[0] == places[1] { "same" } else { "within" };
+            assert_eq!(killed["agreement"], word, "{row}");
+            let by = killed["by"].as_str().expect("words");
+            assert!(by.starts_with("first write of the page at 0x7f"), "{row}");
+        }
+    }
+    let table = bench.ok(&format!("validate a.hkm --run-recorded --memory-limit {} --runs 2", least / 2));
+    for part in ["killed in", "2 killed", "verdict: ok"] {
+        assert!(table.contains(part), "{part}: {table}");
     }
     let table = bench.ok(&format!("validate a.hkm --run-recorded --memory-limit {} --runs 2", 2 * least));
     for part in ["least limit", "2 survived", "verdict: ok"] {
@@ -99,6 +113,9 @@ fn the_children_of_a_program_are_in_its_group() {
         assert_eq!(result["rows"][row]["memory_limit"]["predicted"]["outcome"], outcome, "{result}");
     }
     assert!(first_outcomes(&result["rows"][2]).iter().all(|outcome| *outcome != "survived"), "{result}");
+    let killed = &result["rows"][2]["memory_limit"]["killed"];
+    let reason = killed["reason"].as_str().expect("a reason");
+    assert!(killed["agreement"] == "unknown" && reason.contains("of several processes"), "{result}");
     assert!(
         result["rows"][0]["memory_limit"]["peak"]["measured_bytes_max"].is_null(),
         "children's records are unknown"
@@ -146,6 +163,31 @@ fn a_wrong_prediction_is_found() {
     for part in ["predicted: killed; 2 survived at a limit of", "were charged without a limit, and at least"] {
         assert!(reason.contains(part), "{part}: {row}");
     }
+}
+
+/// The program that runs needs what was recorded, but reads 300 pages before it writes them.
+#[test]
+fn a_kill_in_another_operation_is_found() {
+    let Some(bench) = recorded("2000 0 0 0 0") else { return };
+    let source = fs::read_to_string(data("limited.c")).expect("the program");
+    let reads = "volatile char seen; for (size_t page = 0; page < 300; page++) seen = at[page * PAGE]; (void)seen;";
+    let source = source.replace("    fill(at, count[0]);", &format!("    {reads}\n    fill(at, count[0]);"));
+    fs::write(bench.path("other.c"), source).expect("a program");
+    bench.compile(bench.path("other.c"), "other", &["-O1"]).expect("a compiler");
+    let [_, least] = least(&bench);
+    let (result, code) = validated(&bench, &[least - 400 * PAGE], "-- ./other 2000 0 0 0 0");
+    let row = &result["rows"][0];
+    let (limit, killed) = (&row["memory_limit"]["predicted"], &row["memory_limit"]["killed"]);
+    assert_eq!(first_outcomes(row), ["killed"; 2], "{row}");
+    assert_eq!(killed["agreement"], "differs", "{row}");
+    let later = number(killed, "event") - number(limit, "event");
+    assert!((297..=303).contains(&later), "{later}: {row}");
+    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{row}");
+    let reason = row["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("predicted to be killed in operation ") && reason.contains("; killed in operation "),
+        "{row}"
+    );
 }
 
 #[test]

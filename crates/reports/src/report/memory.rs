@@ -173,7 +173,8 @@ pub fn validate(result: &Value) -> Result<String> {
     let rows: Vec<Row> = Deserialize::deserialize(&result["rows"]).context("`rows` are damaged")?;
     let verdict = result["verdict"].as_str().unwrap_or("unknown");
     let words = format!("Verdict: {verdict}. Each row compares a prediction with runs of the program on this machine.");
-    let notes: String = notes(&rows).iter().map(|line| paragraph(line)).collect();
+    let places = memory_limit::places_unknown(&rows);
+    let notes: String = notes(&rows).iter().chain(&places).map(|line| paragraph(line)).collect();
     let tables: String = memory_validation::tables(&rows).iter().flatten().map(table).collect();
     Ok(paragraph(&words) + &tables + &notes)
 }

@@ -12,7 +12,7 @@ use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pressure::thp_fallbacks;
 use hksim_linux_probe::sysfs;
 use hksim_memory_record::{
-    HugePages, Launch, Levels, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with,
+    HugePages, Launch, Levels, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Starting, Streams, record_with,
 };
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
@@ -176,7 +176,7 @@ impl<'a> Program<'a> {
     /// # Errors
     /// It cannot be run.
     pub fn record_again(&self, path: &Path) -> Result<RunFiles, ValidateError> {
-        let (_, trouble) = self.record(path, HugePages::Off, SnapshotsOf::Nothing)?;
+        let (_, trouble) = self.record(path, HugePages::Off, SnapshotsOf::Nothing, &mut |_| {})?;
         if let Some(trouble) = trouble {
             return Err(ValidateError::RecordedAgain(trouble));
         }
@@ -197,12 +197,23 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// Records a run with huge pages as the machine's modes say, which is prepared with its process id before its exec.
+    /// Returns also why it is not the run that was asked for.
+    pub fn record_prepared(
+        &self,
+        path: &Path,
+        prepare: &mut dyn FnMut(i32),
+    ) -> Result<(RecordingReport, Option<String>), ValidateError> {
+        self.record(path, HugePages::With(self.thp_disable), SnapshotsOf::Nothing, prepare)
+    }
+
     /// Records a run. Returns also why it is not the run that was asked for.
     fn record(
         &self,
         path: &Path,
         huge_pages: HugePages,
         snapshots_of: SnapshotsOf,
+        prepare: &mut dyn FnMut(i32),
     ) -> Result<(RecordingReport, Option<String>), ValidateError> {
         let streams = match &self.rerun.input {
             Some(input) => Streams::Job { input: input.clone(), output: output_of(path) },
@@ -224,8 +235,12 @@ impl<'a> Program<'a> {
             },
             stack_depth: None,
         };
-        let (report, trouble) =
-            self.supervisor.watch(self.listener, &|_| {}, |started| record_with(&options, &self.rerun.words, started));
+        let (report, trouble) = self.supervisor.watch(self.listener, &|_| {}, |started| {
+            record_with(&options, &self.rerun.words, |moment| match moment {
+                Starting::Waits(pid) => prepare(pid),
+                Starting::Runs(pid) => started(pid),
+            })
+        });
         Ok((report?, trouble))
     }
 
@@ -241,7 +256,7 @@ impl<'a> Program<'a> {
             (false, true) => SnapshotsOf::SettledProgram,
             (false, false) => SnapshotsOf::Program,
         };
-        let (report, trouble) = self.record(path, HugePages::With(self.thp_disable), snapshots_of)?;
+        let (report, trouble) = self.record(path, HugePages::With(self.thp_disable), snapshots_of, &mut |_| {})?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
         let huge_page_failures = thp_fallbacks().unwrap_or(0).saturating_sub(failures_before);
         let files = match RunFiles::around(path) {

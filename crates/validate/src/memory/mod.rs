@@ -37,7 +37,9 @@ use crate::verdict::{Class, Verdict};
 
 pub use self::compare::{Comparison, Difference};
 pub use self::figures::{Figures, kib};
-pub use self::limited::{KernelMemory, LimitFigures, LimitedRun, PeakCharge, RunOutcome, words as outcome_words};
+pub use self::limited::{
+    Agreement, KernelMemory, KillPlace, LimitFigures, LimitedRun, PeakCharge, RunOutcome, words as outcome_words,
+};
 pub use self::rerun::Rerun;
 pub use self::stacks::StackFigures;
 pub use self::supervise::{Moment, Stop, Supervision, Supervisor};

@@ -7,6 +7,7 @@
 
 mod judge;
 mod kernel_memory;
+mod kill_place;
 mod peak;
 mod run;
 
@@ -19,7 +20,7 @@ use hksim_linux_probe::{processor, sysfs};
 use hksim_memory_sim::{Detail, Family, MemoryRow, Outside, RunFiles, Setting, predict};
 use hksim_memory_trace::Reader;
 use hksim_policy::PAGE_BYTES;
-use hksim_text::units::of;
+use hksim_text::units::{count, of};
 use serde::{Deserialize, Serialize};
 
 use self::judge::{Tried, judge};
@@ -31,6 +32,7 @@ use crate::verdict::{Judged, Verdict};
 
 pub use self::judge::words;
 pub use self::kernel_memory::KernelMemory;
+pub use self::kill_place::{Agreement, KillPlace};
 pub use self::peak::PeakCharge;
 pub use self::run::RunOutcome;
 
@@ -56,6 +58,9 @@ pub struct LimitFigures {
     /// The highest charge without a limit; absent if the kernel does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<PeakCharge>,
+    /// Where it is killed; absent if no kill was predicted, or if the runs did not end as predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub killed: Option<KillPlace>,
 }
 
 /// A run under a limit.
@@ -71,6 +76,8 @@ pub struct LimitedRun {
 struct Expected {
     limit: MemoryLimit,
     least_limit_bytes_min: Option<u64>,
+    /// Where it is killed, if that was predicted.
+    place: Option<kill_place::Predicted>,
     /// The highest charge without a limit.
     peak_bytes: u64,
     /// The program touches memory that other processes can share, which is charged and not modelled.
@@ -163,11 +170,13 @@ impl Expected {
             Ok(bytes) => bytes,
             Err(reason) => return Ok(Err(reason)),
         };
+        let place = kill_place::Predicted::of(&recording.path, &own, setting, program.fixes_addresses)?;
         let limits = own.prediction.memory_limit.zip(without.prediction.memory_limit);
         let (limit, unlimited) = limits.ok_or(ValidateError::NoPrediction)?;
         let shared = [Outside::Shared, Outside::SharedMemory];
         Ok(Ok(Self {
             limit,
+            place,
             least_limit_bytes_min: own.prediction.unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min),
             peak_bytes: unlimited.pressure.charged_bytes_peak,
             has_shared: shared.iter().any(|kind| own.traps_outside.get(kind).is_some_and(|traps| *traps > 0)),
@@ -225,7 +234,12 @@ impl Expected {
         if let Some(trouble) = trouble {
             return Ok(Err(trouble));
         }
+        let killed = match first.holds(predicted) {
+            true => self.kill_place(program, folder)?,
+            false => None,
+        };
         let judged = with_peak(judge(predicted, &first, again.as_ref()), peak.as_ref());
+        let judged = self.with_place(judged, killed.as_ref());
         let runs = [Some(first), again].into_iter().flatten().flat_map(|Tried { limit_bytes, outcomes }| {
             outcomes.into_iter().map(move |outcome| LimitedRun { limit_bytes, outcome })
         });
@@ -235,8 +249,20 @@ impl Expected {
             kernel_bytes: self.kernel_bytes,
             runs: runs.collect(),
             peak,
+            killed,
         };
         Ok(Ok((figures, judged)))
+    }
+
+    /// A kill elsewhere is an error of the model, too.
+    fn with_place(&self, judged: Judged, killed: Option<&KillPlace>) -> Judged {
+        let Some(KillPlace { agreement: Agreement::Differs, event, by, .. }) = killed else { return judged };
+        let place = |event: Option<u64>, by: &Option<String>| {
+            let by = by.as_ref().map_or(String::new(), |by| format!(", {by}"));
+            format!("operation {}{by}", event.map_or("-".to_string(), count))
+        };
+        let [predicted, real] = [place(self.limit.event, &self.limit.by), place(*event, by)];
+        failed_too(judged, &format!("predicted to be killed in {predicted}; killed in {real}"))
     }
 
     /// The limit at which a run must end as predicted if it does not at the predicted one: what is not known exactly has
@@ -284,7 +310,11 @@ impl Expected {
 /// A wrong charge is an error of the model, whatever became of the program.
 fn with_peak(judged: Judged, peak: Option<&PeakCharge>) -> Judged {
     let Some(difference) = peak.and_then(PeakCharge::difference) else { return judged };
-    let reason = judged.reason.map_or(difference.clone(), |reason| format!("{difference}; {reason}"));
+    failed_too(judged, &difference)
+}
+
+fn failed_too(judged: Judged, difference: &str) -> Judged {
+    let reason = judged.reason.map_or(difference.to_string(), |reason| format!("{difference}; {reason}"));
     Judged { verdict: Verdict::Failed, reason: Some(reason), ..judged }
 }
 

@@ -1,0 +1,244 @@
+//! Where a program is killed: in which of its operations, predicted and recorded in a run under the limit.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hksim_linux_mm::{KernelConfig, LimitOutcome};
+use hksim_linux_probe::memory_group::MemoryGroup;
+use hksim_linux_probe::processor::pin_process_here;
+use hksim_linux_probe::signal_handlers::EndingSignals;
+use hksim_memory_sim::{Detail, Family, LastOperation, MemoryRow, Setting, simulate};
+use hksim_policy::PAGE_BYTES;
+use hksim_text::units::count;
+use serde::{Deserialize, Serialize};
+
+use super::{Expected, RANDOM_PAGES, VARIES_PAGES};
+use crate::error::ValidateError;
+use crate::memory::measure::Program;
+
+/// Interval between two looks at the signals.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Runs that are recorded if the first is not killed where it was predicted.
+const RUNS: usize = 2;
+
+/// Whether a program was killed where it was predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Agreement {
+    /// In the predicted operation.
+    Same,
+    /// In another one, within what the kernel's own memory and the addresses of a run can differ.
+    Within,
+    /// Elsewhere.
+    Differs,
+    /// This cannot be said.
+    Unknown,
+}
+
+/// Where a program is killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillPlace {
+    /// Whether it is where it was predicted.
+    pub agreement: Agreement,
+    /// The operation, counted as in the prediction; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
+    /// What that requested, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The first operation in which it can be killed if the prediction is right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_min: Option<u64>,
+    /// The last one; absent if it could also survive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_max: Option<u64>,
+    /// Why nothing can be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl KillPlace {
+    fn unknown(reason: &str) -> Self {
+        let (event, by, event_min, event_max) = (None, None, None, None);
+        Self { agreement: Agreement::Unknown, event, by, event_min, event_max, reason: Some(reason.to_string()) }
+    }
+
+    /// In words, for tables.
+    pub fn words(&self) -> String {
+        let event = self.event.map_or("-".to_string(), count);
+        match self.agreement {
+            Agreement::Same => format!("{event}, same"),
+            Agreement::Within => format!("{event}, within"),
+            Agreement::Differs => format!("{event}, differs"),
+            Agreement::Unknown => "unknown".to_string(),
+        }
+    }
+}
+
+/// What is predicted about the place.
+pub(super) struct Predicted {
+    event: u64,
+    event_min: u64,
+    event_max: Option<u64>,
+    /// One fault can install more than one page, so a run has other operations than the recording.
+    has_large: bool,
+    /// It depends on writes that the recording does not have.
+    has_unseen: bool,
+}
+
+impl Predicted {
+    /// Of a row that is killed; `None` for others.
+    pub fn of(path: &Path, row: &MemoryRow, setting: &Setting, is_fixed: bool) -> Result<Option<Self>, ValidateError> {
+        let prediction = &row.prediction;
+        let killed = prediction.memory_limit.as_ref().filter(|limit| limit.outcome == LimitOutcome::Killed);
+        let Some((limit, event)) = killed.and_then(|limit| Some((limit, limit.event?))) else { return Ok(None) };
+        let pages = VARIES_PAGES + if is_fixed { 0 } else { RANDOM_PAGES };
+        let room_bytes = pages * PAGE_BYTES;
+        let at = |limit_bytes: u64| Setting {
+            kernel: KernelConfig { memory_limit_bytes: Some(limit_bytes), ..setting.kernel.clone() },
+            ..setting.clone()
+        };
+        let limits = [limit.limit_bytes.saturating_sub(room_bytes), limit.limit_bytes.saturating_add(room_bytes)];
+        let around = simulate(Family::open(path)?, &limits.map(at), Detail::Figures)?.predictions;
+        let events: Vec<Option<u64>> =
+            around.iter().map(|each| each.memory_limit.as_ref().and_then(|limit| limit.event)).collect();
+        let [earlier, later] = events[..] else { return Ok(None) };
+        let kinds = &prediction.installs.by_kind;
+        Ok(Some(Self {
+            event,
+            event_min: earlier.map_or(event, |earlier| earlier.min(event)),
+            event_max: later.map(|later| later.max(event)),
+            has_large: kinds.thp + kinds.mthp > 0,
+            has_unseen: prediction.unseen_writes.is_some(),
+        }))
+    }
+
+    /// What a run says that was killed in this operation; `None` if that is not where it was predicted.
+    fn met(&self, run: &LastOperation, predicted_by: Option<&String>) -> Option<Agreement> {
+        if run.number == self.event || (self.has_large && predicted_by == Some(&run.by)) {
+            return Some(Agreement::Same);
+        }
+        let is_within = run.number >= self.event_min && self.event_max.is_none_or(|last| run.number <= last);
+        is_within.then_some(Agreement::Within)
+    }
+}
+
+impl Expected {
+    /// Records runs under the limit, and compares where they are killed; `None` if no kill was predicted.
+    pub(super) fn kill_place(&self, program: &Program<'_>, folder: &Path) -> Result<Option<KillPlace>, ValidateError> {
+        let Some(predicted) = &self.place else { return Ok(None) };
+        let unknown = |reason: &str| Ok(Some(KillPlace::unknown(reason)));
+        if !self.is_alone {
+            return unknown(
+                "of several processes the kernel kills the largest, which need not be the one that made the request",
+            );
+        }
+        if !self.is_single {
+            return unknown("the threads' operations have another order in each run");
+        }
+        let mut runs = Vec::new();
+        for number in 0..RUNS {
+            let path = folder.join(format!("killed-{number}.hkm"));
+            let run = match self.recorded_kill(program, &path)? {
+                Ok(run) => run,
+                Err(reason) => return unknown(&reason),
+            };
+            let agreement = predicted.met(&run, self.limit.by.as_ref());
+            let place = |agreement| KillPlace {
+                agreement,
+                event: Some(run.number),
+                by: Some(run.by.clone()),
+                event_min: Some(predicted.event_min),
+                event_max: predicted.event_max,
+                reason: None,
+            };
+            if let Some(agreement) = agreement {
+                return Ok(Some(place(agreement)));
+            }
+            runs.push(place(Agreement::Differs));
+        }
+        let reason = match &runs[..] {
+            _ if predicted.has_large => {
+                "faults that install more than one page hide how many operations a run has made"
+            }
+            _ if predicted.has_unseen => "it depends on which pages freed by MADV_FREE were written again",
+            [one, other] if one.event != other.event => "the program does not repeat itself",
+            _ => return Ok(runs.pop()),
+        };
+        Ok(runs.pop().map(|place| KillPlace {
+            agreement: Agreement::Unknown,
+            reason: Some(reason.to_string()),
+            ..place
+        }))
+    }
+
+    /// The last operation of a recorded run under the limit; the inner error says why there is none.
+    fn recorded_kill(
+        &self,
+        program: &Program<'_>,
+        path: &Path,
+    ) -> Result<Result<LastOperation, String>, ValidateError> {
+        // Until the group is removed: values are dropped in the opposite order.
+        let signals = EndingSignals::begin();
+        let group = MemoryGroup::create().map_err(ValidateError::Group)?;
+        let failed =
+            |what: &'static str| move |why: std::io::Error| ValidateError::Group(format!("cannot {what}: {why}"));
+        let limit_bytes = self.limit.limit_bytes.saturating_add(self.kernel_bytes);
+        group.set_limit(Some(limit_bytes)).map_err(failed("set its limit"))?;
+        let mut added = Ok(());
+        let is_over = AtomicBool::new(false);
+        let recorded = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    if signals.came() {
+                        group.kill();
+                    }
+                    thread::sleep(INTERVAL);
+                }
+            });
+            let recorded = program.record_prepared(path, &mut |pid| {
+                added = group.add(pid as u32);
+                pin_process_here(pid as u32);
+            });
+            is_over.store(true, Ordering::SeqCst);
+            recorded
+        });
+        if signals.came() {
+            return Err(ValidateError::Interrupted);
+        }
+        added.map_err(failed("move the program into it"))?;
+        let (report, _) = recorded?;
+        if group.kills().map_err(failed("count its kills"))? == 0 {
+            return Ok(Err("the run that was recorded under the limit was not killed".to_string()));
+        }
+        if report.lost_events > 0 {
+            return Ok(Err("events of the run that was recorded under the limit were lost".to_string()));
+        }
+        let last = LastOperation::of(Family::open(path)?)?;
+        Ok(last.ok_or_else(|| "it was killed before its first operation".to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(predicted: &Predicted, number: u64, by: &str) -> Option<Agreement> {
+        predicted.met(&LastOperation { number, by: by.to_string() }, Some(&"mmap".to_string()))
+    }
+
+    #[test]
+    fn a_kill_is_where_it_was_predicted_or_within_what_can_differ() {
+        let exact = Predicted { event: 100, event_min: 97, event_max: Some(105), has_large: false, has_unseen: false };
+        let all = [96, 97, 100, 105, 106].map(|number| met(&exact, number, "mmap"));
+        let (same, within) = (Some(Agreement::Same), Some(Agreement::Within));
+        assert_eq!(all, [None, within, same, within, None]);
+        let large = Predicted { has_large: true, event_max: None, ..exact };
+        assert_eq!(
+            [met(&large, 7, "mmap"), met(&large, 7, "munmap"), met(&large, 999, "munmap")],
+            [same, None, within]
+        );
+    }
+}
