@@ -57,6 +57,12 @@ impl Default for Khugepaged {
     }
 }
 
+/// A collapse clears or copies 2 MiB, which takes longer than this.
+const COLLAPSE_NS_MIN: u64 = 10_000;
+
+/// PMD ranges of an address space of 47 bits.
+const PMDS_MAX: u64 = 1 << 26;
+
 /// An upper bound on khugepaged's effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KhugepagedBound {
@@ -144,12 +150,16 @@ impl Kernel {
 }
 
 impl Khugepaged {
-    /// The most PMD ranges that are scanned within `time_ns` nanoseconds: a first scan begins at once.
+    /// The most PMD ranges that are scanned, and collapsed if they can be, within `time_ns` nanoseconds: a first scan begins
+    /// at once. With a sleep of 0 khugepaged works without a rest, and then only the time of a collapse limits it.
     fn pmds_scanned(&self, time_ns: u64) -> u64 {
-        // With a sleep of 0 khugepaged scans continuously.
-        let sleeps = time_ns.checked_div(self.scan_sleep_ms.saturating_mul(1_000_000));
-        let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps.saturating_add(1));
-        scans.saturating_mul(self.pages_to_scan.div_ceil(PMD_PAGES))
+        let at_once = self.pages_to_scan.div_ceil(PMD_PAGES);
+        let scanned = match time_ns.checked_div(self.scan_sleep_ms.saturating_mul(1_000_000)) {
+            Some(sleeps) => at_once.saturating_mul(sleeps.saturating_add(1)),
+            None if at_once == 0 => 0,
+            None => at_once.saturating_add(time_ns / COLLAPSE_NS_MIN),
+        };
+        scanned.min(PMDS_MAX)
     }
 }
 
@@ -187,6 +197,23 @@ mod tests {
             assert_eq!((bound.huge_pages_max, bound.installs_avoided_max), (huge_pages, 1));
             assert_eq!(bound.rss_bytes_extra_max, huge_pages * 511 * 4096);
         }
+    }
+
+    #[test]
+    fn without_a_rest_the_time_of_a_collapse_is_the_bound() {
+        let bound = |pages_to_scan, scan_sleep_ms, time_ns| {
+            let khugepaged = Khugepaged { pages_to_scan, scan_sleep_ms, ..Khugepaged::default() };
+            let mut kernel = Kernel::new(KernelConfig { khugepaged, ..KernelConfig::default() });
+            kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
+            kernel.touch(3, Access::Write(Content::NonZero)).unwrap();
+            kernel.advise(0..1024, Advice::HugePage).result.unwrap();
+            kernel.khugepaged_bound(time_ns).map(|bound| bound.huge_pages_max)
+        };
+        // 2 MiB in 10 us would be 210 GB/s.
+        assert_eq!([0, 9_999, 1_000_000_000].map(|time_ns| bound(4096, 0, time_ns)), [8, 8, 100_008].map(Some));
+        assert_eq!(bound(0, 0, 1_000_000_000), None, "it scans nothing");
+        let address_space = Some((1 << 47) / (2 << 20));
+        assert_eq!([(u64::MAX, 1), (4096, 0)].map(|(pages, sleep)| bound(pages, sleep, u64::MAX)), [address_space; 2]);
     }
 
     /// Three ranges of 3, 0 and 500 pages, and one of 400 that may not be huge.

@@ -139,9 +139,7 @@ fn memory(row: &MemoryRow) -> Table {
     push("page tables, peak", bytes(prediction.page_table_bytes_peak));
     push("VMAs, peak", count(prediction.vmas_peak));
     if let Some(bound) = prediction.khugepaged_bound {
-        // More than fit into an address space of 47 bits: it scans without rest.
-        let most = Some(bound.huge_pages_max).filter(|&ranges| ranges <= 1 << 26);
-        push("khugepaged, at most", most.map_or("as many as fit".to_string(), |most| units::of(most, "huge page")));
+        push("khugepaged, at most", units::of(bound.huge_pages_max, "huge page"));
     }
     if let Some(most) = prediction.khugepaged_at_end {
         push("RSS at the end, khugepaged, at most", bytes(most.rss_bytes_max));
