@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hksim_linux_mm::{LimitOutcome, MemoryLimit, OutOfMemory};
-use hksim_memory_sim::{MemoryRow, Prediction, UnseenWrites};
+use hksim_memory_sim::{Prediction, UnseenWrites};
 use hksim_policy::PAGE_BYTES;
 use hksim_results::replay::LimitedReport;
 use hksim_text::plain;
@@ -82,8 +82,8 @@ pub fn unseen(unseen: &UnseenWrites) -> String {
 }
 
 /// The same for the rows of a table, once.
-pub fn unseen_in(rows: &[MemoryRow]) -> Option<String> {
-    let most = rows.iter().filter_map(|row| row.prediction.unseen_writes).max_by_key(|unseen| unseen.marked_bytes);
+pub fn unseen_in(rows: impl Iterator<Item = UnseenWrites>) -> Option<String> {
+    let most = rows.max_by_key(|unseen| unseen.marked_bytes);
     let rule = "of ranges, the upper end counts for the front";
     most.map(|most| format!("{}; {rule}", unseen(&most)))
 }

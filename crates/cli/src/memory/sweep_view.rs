@@ -159,7 +159,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
         lines.extend(verdict::of_predictions(&named_rows(rows, settings)));
     }
     lines.extend(memory_limit::killed(rows.iter().map(|row| row.prediction.memory_limit.as_ref())));
-    lines.extend(memory_limit::unseen_in(rows));
+    lines.extend(memory_limit::unseen_in(rows.iter().filter_map(|row| row.prediction.unseen_writes)));
     let shortage = |row: &MemoryRow| {
         let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
         let pool = row.prediction.setting.kernel.hugetlb_pool_pages;

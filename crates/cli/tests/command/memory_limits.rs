@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hksim_linux_probe::memory_group::MemoryGroup;
+use hksim_text::units::count;
 use serde_json::Value;
 
 use crate::support::recordings::{can_record, data};
@@ -147,6 +148,31 @@ fn what_dontneed_costs_in_place_of_free_is_a_range_that_holds_what_it_really_cos
     assert!(text.contains(" to ") && text.contains("ranges: MADV_FREE marked 16.0 MiB"), "{text}");
     let table = bench.ok("sweep a.hkm --thp never --madv-free recorded,dontneed");
     assert!(table.contains("of ranges, the upper end counts for the front"), "{table}");
+    // The report has the ranges of the table.
+    bench.ok("sweep a.hkm --thp never --madv-free recorded,dontneed --format json -o r.json");
+    bench.ok("report r.json -o r.html");
+    let html = std::fs::read_to_string(bench.path("r.html")).expect("a report");
+    let installs = ["installs.total", "unseen_writes.at_most.installs"].map(|name| count(number(&result, name)));
+    let range = installs.join(" to ");
+    assert!(table.contains(&range), "{range}: {table}");
+    for part in [&range, "ranges: MADV_FREE marked 16.0 MiB", "the upper end counts"] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+}
+
+/// A khugepaged that never rests has a bound, too: JSON has no figure that readers must take for damaged.
+#[test]
+fn reports_take_the_bound_of_a_khugepaged_without_a_rest() {
+    let bench = Bench::new();
+    let recording = data("page-operations.hkm").display().to_string();
+    for pace in ["--scan-sleep-millisecs 0", "--pages-to-scan 18446744073709551615"] {
+        let line = format!("sim {recording} --thp always {pace}");
+        let most = number(&bench.json(&line), "khugepaged_bound.huge_pages_max");
+        assert!((8..=1 << 26).contains(&most), "{pace}: {most}");
+        bench.ok(&format!("{line} --format json -o r.json"));
+        bench.ok("report r.json -o r.html");
+        ["r.json", "r.html"].iter().for_each(|file| std::fs::remove_file(bench.path(file)).expect("a file"));
+    }
 }
 
 /// The rows of a table, as words.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::names::Names;
 use super::recordings;
+use crate::memory_limit::range;
 use hksim_explore::flags::row::Inputs;
 use hksim_explore::flags::table::{FLAGS, Subject};
 use hksim_explore::flags::{RunConfig, varied};
@@ -123,6 +124,15 @@ pub struct Settled {
     pub huge_pages: u64,
 }
 
+/// Figures at one end of their ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Installs.
+    pub installs: u64,
+    /// Peak resident bytes.
+    pub rss_bytes_peak: u64,
+}
+
 /// Designs with the same figures.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
@@ -134,6 +144,8 @@ pub struct Series {
     pub ns_per_call: Option<f64>,
     /// Peak resident bytes.
     pub rss_bytes_peak: u64,
+    /// The smaller and the larger ends of figures that depend on writes which a recording does not have; `None` if none do.
+    pub ends: Option<[Ends; 2]>,
     /// Memory at the end once khugepaged has settled, if that was asked for.
     pub settled: Option<Settled>,
     /// Whether these designs are on the Pareto front.
@@ -151,10 +163,29 @@ pub struct Series {
 impl Series {
     /// Its name and figures in one line.
     pub fn text(&self) -> String {
-        let [installs, bytes] = [units::count(self.installs), units::bytes(self.rss_bytes_peak)];
+        let [installs, bytes] = self.installs_and_peak();
         let name = if self.label.is_empty() { String::new() } else { format!("{}: ", self.label) };
         let time = self.ns_per_call.map_or(String::new(), |ns| format!("{ns:.1} ns per call, "));
         format!("{name}{time}{installs} installs, peak RSS {bytes}")
+    }
+
+    fn ends(&self) -> [Ends; 2] {
+        let own = Ends { installs: self.installs, rss_bytes_peak: self.rss_bytes_peak };
+        self.ends.unwrap_or([own, own])
+    }
+
+    /// The larger ends, by which series are compared.
+    pub fn most(&self) -> Ends {
+        self.ends()[1]
+    }
+
+    /// Installs and peak residency, as ranges if they are.
+    pub fn installs_and_peak(&self) -> [String; 2] {
+        let [least, most] = self.ends();
+        [
+            range(least.installs, most.installs, units::count),
+            range(least.rss_bytes_peak, most.rss_bytes_peak, units::bytes),
+        ]
     }
 
     /// What its peak residency is drawn against: at least 1 install, or nanoseconds per call; `None` without a time.
@@ -206,6 +237,7 @@ fn panel(rows: &[Row], cost: Cost, is_front: impl Fn(usize) -> bool) -> Panel {
         installs: row.installs.total,
         ns_per_call: row.time.map(|time| time.ns_per_call.median),
         rss_bytes_peak: row.rss_bytes_peak,
+        ends: None,
         settled: row.khugepaged_settled,
         is_front: is_front(index),
         is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),
@@ -230,7 +262,8 @@ fn design(config: &RunConfig, varied: &[&str]) -> String {
 pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, design) in designs.into_iter().enumerate() {
-        let figures = |one: &Series| (one.installs, one.ns_per_call, one.rss_bytes_peak, one.settled, one.is_killed);
+        let figures =
+            |one: &Series| (one.installs, one.ns_per_call, one.rss_bytes_peak, one.ends, one.settled, one.is_killed);
         let is_twin = |twin: &Series| figures(twin) == figures(&design) && twin.timeline == design.timeline;
         let twin = series.iter_mut().find(|(twin, _)| is_twin(twin));
         match twin {

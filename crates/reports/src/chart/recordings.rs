@@ -2,12 +2,12 @@
 
 use crate::error::{Context, Result};
 use hksim_linux_mm::MemoryLimit;
-use hksim_memory_sim::{Advise, MadvFree, ThpPrctl};
+use hksim_memory_sim::{Advise, MadvFree, RangeEnd, ThpPrctl, UnseenWrites};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Cost, Installs, Panel, Progress, Sample, Series, Settled, grouped};
+use super::data::{Cost, Ends, Installs, Panel, Progress, Sample, Series, Settled, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -27,6 +27,7 @@ struct Row {
     rss_bytes_peak: u64,
     memory_limit: Option<MemoryLimit>,
     khugepaged_settled: Option<Settled>,
+    unseen_writes: Option<UnseenWrites>,
     timeline: Vec<hksim_memory_sim::Sample>,
 }
 
@@ -40,6 +41,12 @@ impl Row {
     fn title(&self) -> &str {
         let path = self.allocator.as_ref().map_or(&self.recording.file, |allocator| &allocator.trace);
         path.rsplit('/').next().unwrap_or(path)
+    }
+
+    fn ends(&self) -> Option<[Ends; 2]> {
+        let unseen = self.unseen_writes?;
+        let end = |end: RangeEnd| Ends { installs: end.installs, rss_bytes_peak: end.rss_bytes_peak };
+        Some([end(unseen.at_least?), end(unseen.at_most?)])
     }
 
     /// The values of the settings, in the order of [`flags`], as flags write them.
@@ -104,6 +111,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
             installs: row.installs.total,
             ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
+            ends: row.ends(),
             settled: row.khugepaged_settled,
             is_front: is_front(index),
             is_killed: row.memory_limit.as_ref().is_some_and(|limit| !limit.survives()),

@@ -64,6 +64,7 @@ struct Recorded {
     /// Of a replay: its file has a name of its own only while it is simulated.
     allocator: Option<AllocatorLabel>,
     memory_limit: Option<MemoryLimit>,
+    unseen_writes: Option<UnseenWrites>,
     traps_outside: BTreeMap<Outside, u64>,
 }
 
@@ -114,7 +115,8 @@ pub fn sim(result: &Value) -> Result<String> {
 pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
     let rows: Vec<Recorded> = Deserialize::deserialize(&result["rows"]).context("`rows` are damaged")?;
     let killed = memory_limit::killed(rows.iter().map(|row| row.memory_limit.as_ref()));
-    let killed: String = killed.iter().map(|line| paragraph(line)).collect();
+    let unseen = memory_limit::unseen_in(rows.iter().filter_map(|row| row.unseen_writes));
+    let notes: String = killed.iter().chain(&unseen).map(|line| paragraph(line)).collect();
     let name = |row: &Recorded| match &row.allocator {
         Some(allocator) => format!("{} on {}", allocator.trace.display(), allocator.name),
         None => row.recording.file.clone(),
@@ -122,7 +124,7 @@ pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
     let files: BTreeSet<_> = rows.into_iter().map(|row| (name(&row), row.traps_outside)).collect();
     let settings: String = panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect();
     let outside = files.iter().map(|(file, traps)| paragraph(&format!("{file}: {}", outside(traps))));
-    Ok(settings + &killed + &outside.collect::<String>() + &by_site(result)?)
+    Ok(settings + &notes + &outside.collect::<String>() + &by_site(result)?)
 }
 
 /// Installs by call site, if they were asked for.
@@ -138,8 +140,8 @@ fn by_site(result: &Value) -> Result<String> {
 
 fn best(panel: &Panel) -> String {
     let alive = || panel.series.iter().filter(|series| !series.is_killed);
-    let fewest = alive().min_by_key(|series| series.installs);
-    let smallest = alive().min_by_key(|series| series.rss_bytes_peak);
+    let fewest = alive().min_by_key(|series| series.most().installs);
+    let smallest = alive().min_by_key(|series| series.most().rss_bytes_peak);
     let told = |series: Option<&Series>| series.map_or("none survives its memory limit".to_string(), Series::text);
     format!("{}. Fewest installs: {}. Lowest peak RSS: {}.", panel.title, told(fewest), told(smallest))
 }
@@ -156,7 +158,7 @@ fn settings(panel: &Panel) -> Table {
             (false, true) => "Pareto front",
             (false, false) => "",
         };
-        let figures = [series.label.clone(), count(series.installs), bytes(series.rss_bytes_peak)].into_iter();
+        let figures = [series.label.clone()].into_iter().chain(series.installs_and_peak());
         let at_end = series
             .settled
             .map_or(["-", "-"].map(str::to_string), |settled| [bytes(settled.rss_bytes), count(settled.huge_pages)]);
