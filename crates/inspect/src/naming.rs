@@ -56,15 +56,15 @@ struct Placed {
 impl Placed {
     /// The kernel places from the top of the address space downwards, within this distance.
     const USUAL: Range<u64> = 0x7e00_0000_0000..1 << 47;
-    /// So far from each other its places are, by random numbers and by what is mapped.
-    const SPREAD_BYTES: u64 = 1 << 40;
+    /// Gaps between its places, beside as much as is mapped.
+    const GAPS_BYTES: u64 = 1 << 30;
     /// In the old layout it places from a third of the address space upwards.
     const ASCENDING_FROM: u64 = (1 << 47) / 3;
     /// The zeroed data of a library is seldom longer.
     const BSS_BYTES_MAX: u64 = 1 << 20;
 
     /// A process whose stack has no limit has its mappings below a sixth of the address space; one with the old layout
-    /// (`setarch -L`) above a third. The kernel itself placed the dynamic linker and the vDSO.
+    /// (`setarch -L`) above a third. The kernel itself placed the dynamic linker and the vDSO, and the rest next to them.
     fn of(mappings: &[Mapping]) -> Self {
         let is_placed = |mapping: &&Mapping| {
             let file = mapping.name.rsplit('/').next().unwrap_or_default();
@@ -77,10 +77,14 @@ impl Placed {
             .find(|start| !Self::USUAL.contains(start));
         match elsewhere {
             None => Self { addresses: Self::USUAL, is_ascending: false },
-            Some(start) => Self {
-                addresses: start.saturating_sub(Self::SPREAD_BYTES)..start + Self::SPREAD_BYTES,
-                is_ascending: start >= Self::ASCENDING_FROM,
-            },
+            Some(start) => {
+                let mapped_bytes: u64 = mappings.iter().map(Mapping::bytes).sum();
+                let spread_bytes = mapped_bytes.saturating_mul(2).saturating_add(Self::GAPS_BYTES);
+                Self {
+                    addresses: start.saturating_sub(spread_bytes)..start.saturating_add(spread_bytes),
+                    is_ascending: start >= Self::ASCENDING_FROM,
+                }
+            }
         }
     }
 
@@ -291,6 +295,10 @@ mod tests {
             assert_eq!((&found[0][..], &found[2][..]), ("glibc arenas", "anonymous"), "{place}");
             assert_eq!([&found[4], &found[6]], [bss, long], "{place}: what follows libm may have joined its data");
             assert_eq!(named(place, "/usr/bin/node")[2], "anonymous", "{place}: only the vDSO tells");
+            // Where V8 wanted it, far from there.
+            let far = text.replace("{0}30000000-{0}30040000", "130030000000-130030040000");
+            let far = names(&parse(&far.replace("{0}", place).replace("{1}", "/usr/bin/node")));
+            assert_eq!(far[2], "looks like V8's heap", "{place}");
         }
     }
 
