@@ -63,7 +63,8 @@ pub(super) fn judge(predicted: LimitOutcome, first: &Tried, again: Option<&Tried
     let all: Vec<&Tried> = [Some(first), again].into_iter().flatten().collect();
     let tried = all.iter().map(|tried| tried.words()).collect::<Vec<_>>().join("; ");
     if again.is_some_and(|again| again.holds(predicted)) {
-        let room = "within what the kernel's own memory, its charges in advance and the addresses of a run can differ";
+        let room = "within what the kernel's own memory, its charges in advance, the addresses of a run and the order of \
+                    threads can differ";
         return judged(Class::Bounded, Verdict::Ok, Some(format!("{room}: {tried}")));
     }
     let some: usize = all.iter().map(|tried| tried.as_predicted(predicted)).sum();

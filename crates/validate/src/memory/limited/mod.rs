@@ -268,16 +268,16 @@ impl Expected {
     /// The limit at which a run must end as predicted if it does not at the predicted one: what is not known exactly has
     /// room there. `None` if nothing is predicted.
     fn limit_with_room(&self) -> Option<u64> {
-        let processors = processor::online().len() as u64;
+        // What processors hold; and the order of threads, on which it depends how much a program has at a time.
+        let threads_pages = if self.is_single { 0 } else { BATCH_PAGES * processor::online().len() as u64 };
         let random_pages = if self.is_fixed { 0 } else { RANDOM_PAGES };
-        let pages = VARIES_PAGES + random_pages;
+        let room_bytes = (VARIES_PAGES + random_pages + threads_pages) * PAGE_BYTES;
         match self.limit.outcome {
             LimitOutcome::Survives => {
-                let batches = if self.is_single { 0 } else { BATCH_PAGES * processors };
-                let room_bytes = self.kernel_bytes + self.children_bytes + (pages + batches) * PAGE_BYTES;
+                let room_bytes = self.kernel_bytes + self.children_bytes + room_bytes;
                 Some(self.limit.limit_bytes.saturating_add(room_bytes))
             }
-            LimitOutcome::Killed => Some(self.limit.limit_bytes.saturating_sub(pages * PAGE_BYTES)),
+            LimitOutcome::Killed => Some(self.limit.limit_bytes.saturating_sub(room_bytes)),
             LimitOutcome::Unknown => None,
         }
     }
@@ -331,4 +331,44 @@ fn has_one_thread(files: &RunFiles) -> Result<bool, ValidateError> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_linux_mm::GroupPressure;
+
+    use super::*;
+
+    fn expected(outcome: LimitOutcome, is_single: bool, is_fixed: bool) -> Expected {
+        let limit = MemoryLimit { outcome, ..MemoryLimit::of(1000 * PAGE_BYTES, GroupPressure::default()) };
+        Expected {
+            limit,
+            least_limit_bytes_min: None,
+            place: None,
+            peak_bytes: 0,
+            has_shared: false,
+            kernel_bytes: 2 * PAGE_BYTES,
+            children_bytes: 0,
+            is_alone: true,
+            is_single,
+            is_fixed,
+        }
+    }
+
+    /// The peak of a program with threads depends on their order, so a run can need more than the recorded one, and less.
+    #[test]
+    fn threads_and_random_addresses_have_room_on_both_sides() {
+        let batches = BATCH_PAGES * processor::online().len() as u64;
+        let pages = |outcome, is_single, is_fixed| {
+            expected(outcome, is_single, is_fixed).limit_with_room().map(|bytes| bytes / PAGE_BYTES)
+        };
+        for (is_single, is_fixed, room) in
+            [(true, true, 3), (true, false, 67), (false, true, 3 + batches), (false, false, 67 + batches)]
+        {
+            let of = |outcome| pages(outcome, is_single, is_fixed);
+            assert_eq!(of(LimitOutcome::Survives), Some(1000 + 2 + room));
+            assert_eq!(of(LimitOutcome::Killed), Some(1000_u64.saturating_sub(room)));
+            assert_eq!(of(LimitOutcome::Unknown), None);
+        }
+    }
 }
