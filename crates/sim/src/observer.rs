@@ -25,7 +25,8 @@ pub enum Accesses {
     /// As [`Accesses::Changing`], and writes to metadata are told from reads where the kernel's state depends on it: after a
     /// fork, and after the split of a huge page.
     ChangingMetadata,
-    /// Every access, except that of several in a row to one cache line only the first is needed.
+    /// Every access, except that of several in a row to one cache line only the first is needed. Not the number of its
+    /// event.
     Lines,
     /// Every access.
     Every,

@@ -26,7 +26,7 @@ pub enum Counted {
     /// The paths of the allocator's code, for [`SimReport::paths`].
     Paths,
     /// What predictions of time need: these paths, and accesses to cache lines, for [`SimReport::lines`]. Takes some
-    /// hundred instructions more per event, and some ten per line of a long range that is touched.
+    /// hundred instructions more per event, and about two per line of a long range that is touched.
     Time,
 }
 

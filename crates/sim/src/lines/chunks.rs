@@ -4,7 +4,7 @@
 //! chunk of which no line is remembered gives its number back.
 
 /// An empty slot.
-const EMPTY: u32 = u32::MAX;
+const EMPTY: u16 = u16::MAX;
 
 /// A chunk. Sets of lines have a bit for each line of the sample.
 pub(super) struct Chunk {
@@ -17,9 +17,9 @@ pub(super) struct Chunk {
 
 /// The chunks, in a hash table with linear probing.
 pub(super) struct Chunks {
-    table: Box<[u32]>,
+    table: Box<[u16]>,
     chunks: Vec<Chunk>,
-    unused: Vec<u32>,
+    unused: Vec<u16>,
 }
 
 /// A hash of a chunk. Its low bits select the lines that samples contain.
@@ -30,7 +30,7 @@ pub(crate) fn hash_of(chunk: u64) -> u64 {
 }
 
 impl Chunks {
-    /// A table with this number of slots, a power of two and more than there are ever chunks.
+    /// A table with this number of slots, a power of two up to 65 536 and more than there are ever chunks.
     pub(super) fn new(slots: usize) -> Chunks {
         Chunks { table: vec![EMPTY; slots].into_boxed_slice(), chunks: Vec::new(), unused: Vec::new() }
     }
@@ -47,20 +47,20 @@ impl Chunks {
 
     /// The number of a chunk, which gets one if it has none.
     #[inline(always)]
-    pub(super) fn number(&mut self, chunk: u64) -> u32 {
+    pub(super) fn number(&mut self, chunk: u64) -> u16 {
         let mut slot = self.home(chunk);
         loop {
             match self.table[slot] {
                 EMPTY => return self.add(chunk, slot),
-                number if self.chunks[number as usize].chunk == chunk => return number,
+                number if self.chunks[usize::from(number)].chunk == chunk => return number,
                 _ => slot = self.after(slot),
             }
         }
     }
 
     #[inline(never)]
-    fn add(&mut self, chunk: u64, slot: usize) -> u32 {
-        let number = self.unused.pop().unwrap_or(self.chunks.len() as u32);
+    fn add(&mut self, chunk: u64, slot: usize) -> u16 {
+        let number = self.unused.pop().unwrap_or(self.chunks.len() as u16);
         let chunk = Chunk { chunk, known: 0, touched: 0 };
         match self.chunks.get_mut(number as usize) {
             Some(entry) => *entry = chunk,
@@ -72,24 +72,24 @@ impl Chunks {
 
     /// The chunk with a number.
     #[inline(always)]
-    pub(super) fn chunk(&mut self, number: u32) -> &mut Chunk {
-        &mut self.chunks[number as usize]
+    pub(super) fn chunk(&mut self, number: u16) -> &mut Chunk {
+        &mut self.chunks[usize::from(number)]
     }
 
     /// Forgets lines of a chunk. If none is left, the chunk loses its number.
-    pub(super) fn forget(&mut self, number: u32, lines: u64) {
-        let chunk = &mut self.chunks[number as usize];
+    pub(super) fn forget(&mut self, number: u16, lines: u64) {
+        let chunk = &mut self.chunks[usize::from(number)];
         chunk.known &= !lines;
         if lines != 0 && chunk.known == 0 {
             self.remove(number);
         }
     }
 
-    fn home_of(&self, number: u32) -> usize {
-        self.home(self.chunks[number as usize].chunk)
+    fn home_of(&self, number: u16) -> usize {
+        self.home(self.chunks[usize::from(number)].chunk)
     }
 
-    fn remove(&mut self, number: u32) {
+    fn remove(&mut self, number: u16) {
         let mask = self.table.len() - 1;
         let mut hole = self.home_of(number);
         while self.table[hole] != number {

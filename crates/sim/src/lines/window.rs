@@ -1,174 +1,131 @@
-//! Stack distances of the lines of one sample: how many distinct lines were accessed since a line's last access.
+//! Caches of several sizes on the lines of one sample.
 //!
-//! A log has an entry for each access to lines of a chunk, in the order of the accesses. A line belongs to its last entry
-//! only. So the distance of a line is the number of lines in the entries after its own, and sums over blocks of entries
-//! make that a short addition. Lines that are accessed together move together: the cost of an access depends on the
-//! entries that it meets, not on its lines. Lines further down than the largest cache are forgotten when the log is full.
+//! A chunk is 64 lines of the sample that follow each other. Lines of a chunk that are accessed together have one entry in
+//! the log: the cost of an access depends on the entries that it meets, not on its lines. Lines that no cache holds are
+//! forgotten when the log is full.
 
 use std::ops::Range;
 
 use super::chunks::{Chunk, Chunks};
-use super::sample::{Sample, bits};
-use super::sums::Sums;
+use super::log::{LOG, Log};
+use super::sample::{CHUNK_LINES, bits};
 
-/// Entries of the log: more than twice [`DISTANCE_MAX`], so that it rarely has to be compacted.
-const LOG: usize = 8192;
-
-/// Lines that are remembered at least: those of the largest cache of a window.
-pub(super) const DISTANCE_MAX: u32 = 3072;
-
-/// An access, and which of its lines have not been accessed since.
-#[derive(Clone, Copy)]
-struct Entry {
-    chunk: u32,
-    /// All lines of entries before this one, those that were accessed since included.
-    appended_before: u32,
-    lines: u64,
-}
-
-/// Neighbouring lines with the same distance.
+/// Neighbouring lines that the same caches miss.
 pub(super) struct Group {
     /// The first one's number in its chunk.
     pub(super) first: u32,
     /// Number of lines.
     pub(super) lines: u32,
-    /// Their distance: 1 for the line that was accessed last, [`u32::MAX`] for lines that are not remembered. A near
-    /// distance may be too large, but is not above the limit of near ones.
-    pub(super) distance: u32,
+    /// How many caches miss them, from the smallest on.
+    pub(super) missing: usize,
+}
+
+/// The latest access.
+struct Newest {
+    chunk: u64,
+    lines: u64,
+    number: u16,
 }
 
 /// See the module.
 pub(super) struct Window {
-    sample: Sample,
-    /// The largest near distance.
-    near: u32,
     chunks: Chunks,
-    log: Vec<Entry>,
-    /// The lines of each entry.
-    sums: Sums<LOG>,
-    /// By chunk, then by the line's number in it: the line's entry, if it is remembered.
-    entry_of: Box<[u16]>,
-    /// Lines of all entries, those that were accessed since included.
-    appended: u32,
-    /// Lines that are remembered.
-    lines: u32,
+    log: Log,
+    /// By chunk, then by the line's number in it: the line's entry, if it is known.
+    entry_of: Box<[[u16; CHUNK_LINES as usize]]>,
+    newest: Newest,
 }
 
 impl Window {
-    /// A window over a sample. Distances up to `near` need not be exact.
-    pub(super) fn new(sample: Sample, near: u32) -> Window {
+    /// A window for caches of these sizes, ascending.
+    pub(super) fn new(sizes: impl Iterator<Item = u32>) -> Window {
         Window {
-            sample,
-            near,
             chunks: Chunks::new(2 * LOG),
-            log: Vec::with_capacity(LOG),
-            sums: Sums::new(),
+            log: Log::new(sizes),
             // Each chunk has an entry.
-            entry_of: vec![0; LOG << sample.chunk_shift()].into(),
-            appended: 0,
-            lines: 0,
+            entry_of: vec![[0; CHUNK_LINES as usize]; LOG].into(),
+            newest: Newest { chunk: 0, lines: 0, number: 0 },
         }
     }
 
-    /// The sample.
-    #[inline(always)]
-    pub(super) fn sample(&self) -> Sample {
-        self.sample
+    /// Whether a cache has had to drop lines, or will for the next one.
+    pub(super) fn fills(&self, cache: usize) -> bool {
+        self.log.fills(cache)
     }
 
-    /// Whether at least so many distinct lines were accessed, up to [`DISTANCE_MAX`].
-    pub(super) fn has(&self, lines: u64) -> bool {
-        u64::from(self.lines) >= lines
-    }
-
-    /// Accesses lines of a chunk, at least one, in ascending order. Passes on their distances. Returns the chunk.
+    /// Accesses one line of a chunk. Returns how many caches miss it, from the smallest on, and the chunk.
     #[inline(always)]
-    pub(super) fn access(&mut self, chunk: u64, lines: Range<u32>, mut each: impl FnMut(Group)) -> &mut Chunk {
-        if self.log.len() == LOG {
+    pub(super) fn access_line(&mut self, chunk: u64, line: u32) -> (usize, &mut Chunk) {
+        let accessed = 1 << line;
+        if self.newest.chunk == chunk && self.newest.lines == accessed {
+            return (0, self.chunks.chunk(self.newest.number));
+        }
+        if self.log.is_full() {
             self.compact();
         }
-        let (number, accessed) = (self.chunks.number(chunk), bits(&lines));
-        let count = lines.end - lines.start;
-        if self.log.last().is_some_and(|newest| newest.chunk == number && newest.lines == accessed) {
-            each(Group { first: lines.start, lines: count, distance: count });
-            return self.chunks.chunk(number);
+        let number = self.chunks.number(chunk);
+        self.newest = Newest { chunk, lines: accessed, number };
+        let at = self.log.next();
+        let entry = &mut self.entry_of[usize::from(number)][line as usize % CHUNK_LINES as usize];
+        let before = std::mem::replace(entry, at);
+        let chunk = self.chunks.chunk(number);
+        let is_known = chunk.known & accessed != 0;
+        chunk.known |= accessed;
+        let missing = if is_known { self.log.take_line(before, line) } else { self.log.miss_in_all(1) };
+        self.log.append(number, accessed, 1);
+        (missing, chunk)
+    }
+
+    /// Accesses lines of a chunk, at least one, in ascending order. Passes on those that a cache misses. Returns the chunk.
+    #[inline(always)]
+    pub(super) fn access(&mut self, chunk: u64, lines: Range<u32>, mut missed: impl FnMut(Group)) -> &mut Chunk {
+        let accessed = bits(&lines);
+        if self.newest.chunk == chunk && self.newest.lines == accessed {
+            return self.chunks.chunk(self.newest.number);
         }
+        if self.log.is_full() {
+            self.compact();
+        }
+        let number = self.chunks.number(chunk);
         let known = self.chunks.chunk(number).known;
-        let first_of_chunk = (number as usize) << self.sample.chunk_shift();
+        let entry_of = &mut self.entry_of[usize::from(number)];
         let mut first = lines.start;
         while first < lines.end {
             let most = lines.end - first;
-            let group = match known >> first {
-                unknown if unknown & 1 == 0 => {
-                    let run = unknown.trailing_zeros().min(most);
-                    self.lines += run;
-                    Group { first, lines: run, distance: u32::MAX }
-                }
-                _ => self.take_out(self.entry_of[first_of_chunk + first as usize], first, most, first - lines.start),
+            let unknown = (known >> first).trailing_zeros().min(most);
+            let (lines, missing) = if unknown > 0 {
+                (unknown, self.log.miss_in_all(unknown))
+            } else {
+                self.log.take(entry_of[first as usize], first, most, first - lines.start)
             };
-            first += group.lines;
-            each(group);
+            if missing > 0 {
+                missed(Group { first, lines, missing });
+            }
+            first += lines;
         }
-        let at = self.log.len();
-        // Mostly one line, for which `fill` takes its time.
-        self.entry_of[first_of_chunk + lines.start as usize] = at as u16;
-        if count > 1 {
-            self.entry_of[first_of_chunk + lines.start as usize..first_of_chunk + lines.end as usize].fill(at as u16);
+        let count = lines.end - lines.start;
+        let at = self.log.next();
+        match count {
+            CHUNK_LINES => *entry_of = [at; CHUNK_LINES as usize],
+            _ => entry_of[lines.start as usize..lines.end as usize].fill(at),
         }
-        self.log.push(Entry { chunk: number, appended_before: self.appended, lines: accessed });
-        self.appended += count;
-        self.sums.add(at, count);
+        self.log.append(number, accessed, count);
+        self.newest = Newest { chunk, lines: accessed, number };
         let chunk = self.chunks.chunk(number);
         chunk.known |= accessed;
         chunk
     }
 
-    /// Takes adjacent lines out of an entry, from line `first` on and at most `most`. `newer` lines are no longer in
-    /// entries and not yet in a new one.
-    #[inline(always)]
-    fn take_out(&mut self, entry: u16, first: u32, most: u32, newer: u32) -> Group {
-        let at = usize::from(entry);
-        let entry = &mut self.log[at];
-        let from_first = entry.lines >> first;
-        let lines = (!from_first).trailing_zeros().min(most);
-        let distance_most = self.appended - entry.appended_before + newer;
-        let distance = if distance_most <= self.near {
-            distance_most
-        } else {
-            self.sums.after(at) + newer + from_first.count_ones()
-        };
-        entry.lines &= !bits(&(first..first + lines));
-        self.sums.subtract(at, lines);
-        Group { first, lines, distance }
-    }
-
-    /// Removes entries without lines, and those whose lines no cache of the window holds.
     #[cold]
     #[inline(never)]
     fn compact(&mut self) {
-        let mut oldest = LOG;
-        self.lines = 0;
-        while oldest > 0 && self.lines < DISTANCE_MAX {
-            oldest -= 1;
-            self.lines += self.sums.number(oldest);
-        }
-        self.sums.clear();
-        self.appended = 0;
-        let log = std::mem::replace(&mut self.log, Vec::with_capacity(LOG));
-        log[..oldest].iter().filter(|entry| entry.lines != 0).for_each(|entry| {
-            self.chunks.forget(entry.chunk, entry.lines);
-        });
-        for &Entry { chunk, lines, .. } in log[oldest..].iter().filter(|entry| entry.lines != 0) {
-            let (at, count) = (self.log.len(), lines.count_ones());
-            self.log.push(Entry { chunk, appended_before: self.appended, lines });
-            self.appended += count;
-            self.sums.add(at, count);
-            let first_of_chunk = (chunk as usize) << self.sample.chunk_shift();
-            let mut left = lines;
-            while left != 0 {
-                self.entry_of[first_of_chunk + left.trailing_zeros() as usize] = at as u16;
-                left &= left - 1;
+        let Window { chunks, log, entry_of, .. } = self;
+        let moved = |chunk: u16, mut lines: u64, at: u16| {
+            while lines != 0 {
+                entry_of[usize::from(chunk)][lines.trailing_zeros() as usize] = at;
+                lines &= lines - 1;
             }
-        }
+        };
+        log.compact(|chunk, lines| chunks.forget(chunk, lines), moved);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hksim_policy::PAGE_BYTES;
 
-use super::SimMemory;
+use super::{BASE_PAGE, SimMemory};
 use crate::observer::MemoryObserver;
 
 const UNBOUND: u64 = u64::MAX;
@@ -84,6 +84,9 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// Translates an offset from the start of the reservation to an address of the simulated address space.
     #[inline(always)]
     pub(super) fn address_at(&self, at: u64) -> u64 {
-        self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
+        match self.bindings {
+            Some(_) => self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES,
+            None => BASE_PAGE * PAGE_BYTES + at,
+        }
     }
 }

@@ -87,6 +87,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// The position of an item in native memory, from the start of the reservation, and its size. No item crosses a
     /// page.
+    #[inline(always)]
     pub(super) fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, slice: u32| {
