@@ -11,6 +11,7 @@ kernels="
 6.12 linux-image-6.12.*-cloud-amd64 debian/trixie
 6.14 linux-image-unsigned-6.14.0-*-generic ubuntu/noble-updates
 6.18 linux-image-6.18.*-cloud-amd64 debian/trixie-backports
+7.2 linux-binary-7.2.*-cloud-amd64 debian/sid
 "
 boot_seconds=${BOOT_SECONDS:-1500}
 
@@ -62,14 +63,15 @@ fetch() {
     case $3 in ubuntu/*) fetch_keys ;; esac
     sources "$3"
     # apt's patterns differ from the shell's, so the names are matched here.
-    package=$(private apt-cache pkgnames linux-image | matching "$2" | sort -V | tail -1)
+    package=$(private apt-cache pkgnames linux- | matching "$2" | sort -V | tail -1)
     [ -n "$package" ] || { echo "no package $2 in $3" >&2; return 1; }
     mkdir -p "$work/kernels/$1"
     (cd "$work/kernels/$1" && private apt-get download "$package")
     local deb=("$work/kernels/$1"/*.deb)
-    dpkg-deb --fsys-tarfile "${deb[0]}" | tar -x --wildcards --strip-components=2 -C "$work/kernels/$1" './boot/vmlinuz-*'
+    dpkg-deb --fsys-tarfile "${deb[0]}" | tar -x --wildcards --transform='s|.*/||' -C "$work/kernels/$1" '*/vmlinuz*'
     basename "${deb[0]}" .deb >"$work/kernels/$1/package"
-    mv "$work/kernels/$1"/vmlinuz-* "$work/kernels/$1/vmlinuz"
+    # In /boot; from 7.2 on in /usr/lib/modules, with its final name.
+    [ -e "$work/kernels/$1/vmlinuz" ] || mv "$work/kernels/$1"/vmlinuz-* "$work/kernels/$1/vmlinuz"
     rm -f "${deb[0]}"
 }
 

@@ -89,6 +89,8 @@ const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
 
 /// `max_ptes_none` and `max_ptes_shared`: the ends, the defaults, and the limits that scripts reach.
 const KHUGEPAGED_LIMITS: [u64; 10] = [511, 511, 511, 510, 448, 256, 255, 63, 1, 0];
+/// Folios of 16 kB.
+const ORDER_16K: usize = 2;
 /// Folios of 64 kB.
 const ORDER_64K: usize = 4;
 
@@ -322,8 +324,21 @@ impl Generator {
             max_ptes_shared: Some(self.pick(&KHUGEPAGED_LIMITS)),
             ..header
         };
-        header.sizes[PMD_ORDER] = Some(self.pick(&[SizeMode::Inherit, SizeMode::Madvise]));
+        header.sizes[PMD_ORDER] = Some(self.pick(&[
+            SizeMode::Inherit,
+            SizeMode::Inherit,
+            SizeMode::Madvise,
+            SizeMode::Madvise,
+            SizeMode::Never,
+        ]));
         header.sizes[ORDER_64K] = Some(self.pick(&[SizeMode::Never, SizeMode::Never, SizeMode::Always]));
+        // khugepaged makes them from Linux 7.2 on.
+        if self.below(2) == 0 {
+            for _ in 0..1 + self.below(3) {
+                let order = ORDER_16K + self.below((PMD_ORDER - ORDER_16K) as u64) as usize;
+                header.sizes[order] = Some(self.pick(&[SizeMode::Madvise, SizeMode::Madvise, SizeMode::Always]));
+            }
+        }
         header.with_all_modes()
     }
 

@@ -30,10 +30,7 @@ pub fn version() -> Result<Version, HostError> {
     let note = match fit {
         Fit::Same => None,
         Fit::Between => Some(format!("kernel {release}: using the rules of {word}, the nearest known version")),
-        Fit::NewerThanAll => Some(format!(
-            "kernel {release}: using the rules of {word}, the newest known version; that khugepaged collapses into sizes \
-             below 2 MiB, from Linux 7.2 on, is not modelled"
-        )),
+        Fit::NewerThanAll => Some(format!("kernel {release}: using the rules of {word}, the newest known version")),
     };
     Ok(Version { version, note })
 }

@@ -12,7 +12,7 @@ use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
-    let config = KernelConfig { rules: Rules::of(KernelVersion::NEWEST), ..KernelConfig::default() };
+    let config = KernelConfig { rules: Rules::of(KernelVersion::USUAL), ..KernelConfig::default() };
     let script: Script = text.parse()?;
     let mut kernel = script.kernel(&config);
     for step in &script.steps {

@@ -132,7 +132,7 @@ impl Kernel {
                 }
                 _ => part.clone().for_each(|page| self.know_page(page, state)),
             }
-            if self.may_be_huge(&vma) {
+            if self.may_be_scanned(&vma) {
                 self.counters.collapsible_pages += self.small_pages(&part);
             }
         }

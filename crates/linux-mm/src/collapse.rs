@@ -7,7 +7,7 @@ use super::config::ThpAdvice;
 use super::entry::{FolioPage, HugePage, PmdEntry, Pte, PteKind, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
 use super::process_policy::ThpDisable;
-use super::rules::Collapse;
+use super::rules::{Collapse, CollapseInsideRange, CollapseWithoutTable};
 use super::span::{PMD_PAGES, pages_of};
 use super::vma::Vma;
 
@@ -22,10 +22,10 @@ pub(super) struct CopiedPages {
 impl Kernel {
     /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores the THP modes and (from Linux
     /// 6.18 on) the mapping's protection, but not NOHUGEPAGE or a process-wide THP disable. It charges no fault. It
-    /// stops at a PMD range without a PTE table, or with a guard page.
+    /// stops at a PMD range with a guard page and, before Linux 7.2, at one without a PTE table.
     ///
     /// EINVAL if any PMD range of `part` is not huge afterwards, if the mapping was never written or covers no whole
-    /// PMD range, or if `part` starts and ends inside the same PMD range.
+    /// PMD range, or before Linux 7.2 if `part` starts and ends inside the same PMD range.
     pub(super) fn collapse(
         &mut self,
         vma: &Vma,
@@ -62,14 +62,23 @@ impl Kernel {
                         Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES },
                     );
                 }
-                // There is nothing to collapse. The call ends here if a PMD table exists; otherwise it skips the range.
-                PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
+                // There is nothing to collapse. Before Linux 7.2 the call ends here if a PMD table exists.
+                PmdEntry::None if self.ends_collapse(pmd) => break,
                 PmdEntry::None => continue,
                 PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => {}
             }
             huge += 1;
         }
-        if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
+        let whole = match self.config.rules.collapse_inside_range {
+            CollapseInsideRange::Einval => end.checked_sub(first),
+            CollapseInsideRange::Succeeds => Some(end.saturating_sub(first)),
+        };
+        if whole == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
+    }
+
+    /// Whether MADV_COLLAPSE ends at a PMD range without a table.
+    fn ends_collapse(&self, pmd: u64) -> bool {
+        self.config.rules.collapse_without_table == CollapseWithoutTable::Ends && self.tables.has_pmd_table(pmd)
     }
 
     /// Whether this kernel version collapses the PMD range of this table.

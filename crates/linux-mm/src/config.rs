@@ -187,6 +187,11 @@ impl Orders {
         Self { unadvised: thp.orders(false), advised: thp.orders(true) }
     }
 
+    /// Whether any mapping may have a huge page of 2 MiB.
+    pub fn has_pmd(self) -> bool {
+        (self.unadvised | self.advised) & (1 << PMD_ORDER) != 0
+    }
+
     /// Those in a mapping with this advice.
     #[inline]
     pub fn with(self, advice: ThpAdvice) -> u16 {

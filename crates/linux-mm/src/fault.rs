@@ -108,7 +108,7 @@ impl Kernel {
                 _ => {
                     let install = self.small_fault(vma, page, access);
                     self.counters.collapsible_pages += match install {
-                        Some(install) if self.may_be_huge(vma) => install.pages,
+                        Some(install) if self.may_be_scanned(vma) => install.pages,
                         _ => 0,
                     };
                     return Ok(install);

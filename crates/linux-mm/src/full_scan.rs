@@ -1,13 +1,17 @@
 //! What one full scan of khugepaged does to an address space (R11). When it scans is not modelled; the effect of a scan
 //! is exact.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::Kernel;
-use super::entry::{PmdEntry, PteKind, PteTable};
+use super::collapse::CopiedPages;
+use super::entry::{FolioPage, PmdEntry, Pte, PteTable};
 use super::khugepaged::KhugepagedWork;
-use super::rules::KhugepagedSharedTest;
+use super::scan_plan::PlannedFolio;
 use super::span::{PAGE_BYTES, PMD_PAGES};
+use super::state::PageState;
 use super::vma::Vma;
 
 /// The work of khugepaged's scans. It is done by a thread of the kernel, so it is not in
@@ -16,6 +20,9 @@ use super::vma::Vma;
 pub struct FullScan {
     /// PMD ranges made huge.
     pub collapsed_pmds: u64,
+    /// Folios below 2 MiB that were made (R11f).
+    #[serde(default)]
+    pub collapsed_folios: u64,
     /// Pages that were present in them: copied into the huge pages.
     pub copied_pages: u64,
     /// Of those, pages that were freed: no other process maps them.
@@ -37,16 +44,16 @@ pub struct KhugepagedSettled {
 }
 
 impl Kernel {
-    /// One full scan by khugepaged: each PMD range that it collapses becomes a huge page. A second scan changes nothing,
-    /// unless another process has changed what is shared.
+    /// One full scan by khugepaged: ranges that it collapses become huge pages or, from Linux 7.2 on, smaller folios. A
+    /// second scan changes nothing, unless another process has changed what is shared.
     ///
     /// khugepaged scans a process from the first time that it may get a huge page: at a touch, at `MADV_HUGEPAGE` for
     /// memory that was written, or when a mapping merges. The model assumes that this has happened.
     pub fn khugepaged_scan(&mut self) -> FullScan {
         let mut done = FullScan::default();
-        for pmd in self.collapsed_by_scan() {
-            let copied = self.collapse_pmd(pmd);
-            done.add(copied.pages, copied.kept_by_others);
+        for folio in self.planned_folios() {
+            let copied = if folio.is_huge() { self.collapse_pmd(folio.pmd) } else { self.collapse_folio(&folio) };
+            done.add(&folio, copied);
         }
         done
     }
@@ -59,11 +66,11 @@ impl Kernel {
 
     fn settled(&self) -> KhugepagedSettled {
         let mut scan = FullScan::default();
-        for pmd in self.collapsed_by_scan() {
-            let PmdEntry::Table(table) = self.tables.entry(pmd) else { continue };
-            let present = (0..table.ptes.len()).filter(|&index| table.ptes[index].is_anon());
-            let kept = present.clone().filter(|&index| self.is_mapped_by_others(table, index)).count();
-            scan.add(present.count() as u64, kept as u64);
+        for folio in self.planned_folios() {
+            let PmdEntry::Table(table) = self.tables.entry(folio.pmd) else { continue };
+            let present = folio.entries().filter(|&index| table.ptes[index].is_anon());
+            let kept_by_others = present.clone().filter(|&index| self.is_mapped_by_others(table, index)).count() as u64;
+            scan.add(&folio, CopiedPages { pages: present.count() as u64, kept_by_others });
         }
         KhugepagedSettled {
             rss_bytes: self.resident_bytes() + scan.zeroed_pages * PAGE_BYTES,
@@ -72,20 +79,21 @@ impl Kernel {
         }
     }
 
-    /// The PMD ranges that a scan would make huge, in ascending order (R11).
-    pub fn collapsed_by_scan(&self) -> Vec<u64> {
+    /// The pages of the folios that a scan would make, in ascending order, each with their state then (R11).
+    pub fn collapsed_by_scan(&self) -> Vec<(Range<u64>, PageState)> {
+        let state = |folio: &PlannedFolio| if folio.is_huge() { PageState::Thp } else { PageState::Mthp };
+        self.planned_folios().iter().map(|folio| (folio.pages(), state(folio))).collect()
+    }
+
+    fn planned_folios(&self) -> Vec<PlannedFolio> {
         let mut found = Vec::new();
-        self.for_each_scanned(|pmd, vma, table| {
-            if self.is_collapsed_by_scan(vma, table) {
-                found.push(pmd);
-            }
-        });
+        self.for_each_scanned(|pmd, vma, table| found.extend(self.planned_by_scan(pmd, vma, table)));
         found
     }
 
     /// Visits the PMD ranges with tables that a scan looks at, in ascending order, with the mapping that has all of each.
     pub(super) fn for_each_scanned(&self, mut visit: impl FnMut(u64, &Vma, &PteTable)) {
-        let is_scanned = |vma: &Vma| vma.anon.is_some() && !vma.flags.hugetlb && self.may_be_huge(vma);
+        let is_scanned = |vma: &Vma| vma.anon.is_some() && self.may_be_scanned(vma);
         for vma in self.vmas.all().into_iter().filter(is_scanned) {
             let (mut from, end) = (vma.start.div_ceil(PMD_PAGES), vma.end / PMD_PAGES);
             while let Some(pmd) = self.tables.next_present(from, end) {
@@ -97,42 +105,35 @@ impl Kernel {
         }
     }
 
-    /// Whether a scan collapses the range of this table, all of which is in one mapping.
-    fn is_collapsed_by_scan(&self, vma: &Vma, table: &PteTable) -> bool {
-        let (mut absent, mut shared, mut is_referenced) = (0, 0, false);
-        for (index, pte) in table.ptes.iter().enumerate() {
-            match pte.kind() {
-                // For khugepaged a guard page is a page in swap, which it cannot bring in.
-                PteKind::Guard => return false,
-                PteKind::None | PteKind::Zero => absent += 1,
-                PteKind::Base | PteKind::FolioPage => {
-                    shared += u64::from(self.counts_as_shared(table, index));
-                    is_referenced |= !table.is_old(index);
-                }
+    /// Copies the present pages of part of a table into a fresh folio, which is mapped page by page.
+    fn collapse_folio(&mut self, planned: &PlannedFolio) -> CopiedPages {
+        let mut copied = CopiedPages::default();
+        let mut nonzero = Vec::new();
+        if let PmdEntry::Table(table) = self.tables.entry(planned.pmd) {
+            for index in planned.entries() {
+                nonzero.push(table.ptes[index].is_anon() && table.ptes[index].nonzero());
+                copied.pages += u64::from(table.ptes[index].is_anon());
+                copied.kept_by_others += u64::from(self.is_mapped_by_others(table, index));
             }
         }
-        let limits = &self.config.khugepaged;
-        let is_within_limits = absent <= limits.max_ptes_none && shared <= limits.max_ptes_shared;
-        is_within_limits && is_referenced && self.may_collapse(vma, table)
-    }
-
-    /// Whether a present page counts against `max_ptes_shared` (R11c).
-    fn counts_as_shared(&self, table: &PteTable, index: usize) -> bool {
-        match table.folio_page(index) {
-            Some(page) if self.config.rules.khugepaged_shared_test == KhugepagedSharedTest::Folio => {
-                self.memory.get().folios.get(page.folio).is_shared()
-            }
-            _ => self.is_mapped_by_others(table, index),
+        planned.pages().for_each(|page| self.drop_page(page));
+        let folio = self.memory.get().folios.add(self.space, planned.pages(), false, false);
+        for (index, page) in planned.pages().enumerate() {
+            let pte = Pte::folio_page(nonzero[index], true, false);
+            self.tables.set_folio_page(page, pte, FolioPage { folio, index: index as u32 });
         }
+        self.note_resident();
+        copied
     }
 }
 
 impl FullScan {
-    fn add(&mut self, present: u64, kept_by_others: u64) {
-        self.collapsed_pmds += 1;
-        self.copied_pages += present;
-        self.freed_pages += present - kept_by_others;
-        self.zeroed_pages += PMD_PAGES - present;
+    fn add(&mut self, folio: &PlannedFolio, copied: CopiedPages) {
+        self.collapsed_pmds += u64::from(folio.is_huge());
+        self.collapsed_folios += u64::from(!folio.is_huge());
+        self.copied_pages += copied.pages;
+        self.freed_pages += copied.pages - copied.kept_by_others;
+        self.zeroed_pages += (1 << folio.order) - copied.pages;
     }
 }
 
@@ -158,7 +159,13 @@ mod tests {
     fn what_is_predicted_is_what_a_scan_leaves() {
         let mut kernel = kernel(KhugepagedWork::Settled);
         let settled = kernel.khugepaged_settled().unwrap();
-        let expected = FullScan { collapsed_pmds: 2, copied_pages: 515, freed_pages: 515, zeroed_pages: 509 };
+        let expected = FullScan {
+            collapsed_pmds: 2,
+            copied_pages: 515,
+            freed_pages: 515,
+            zeroed_pages: 509,
+            ..FullScan::default()
+        };
         assert_eq!(settled, KhugepagedSettled { rss_bytes: 4 << 20, huge_pages: 2, scan: expected });
         let faults = kernel.counters().faults;
         assert_eq!(kernel.khugepaged_scan(), expected);
@@ -188,7 +195,8 @@ mod tests {
         let mut kernel = kernel(KhugepagedWork::None);
         let mut child = kernel.fork();
         let done = kernel.khugepaged_scan();
-        assert_eq!(done, FullScan { collapsed_pmds: 1, copied_pages: 3, freed_pages: 0, zeroed_pages: 509 });
+        let expected = FullScan { collapsed_pmds: 1, copied_pages: 3, zeroed_pages: 509, ..FullScan::default() };
+        assert_eq!(done, expected);
         assert_eq!(child.khugepaged_scan(), FullScan::default(), "the child has accessed none of its pages");
         child.touch(1, Access::Read).unwrap();
         child.touch(2 * PMD_PAGES, Access::Read).unwrap();

@@ -109,9 +109,14 @@ impl Kernel {
         let counters = self.counters();
         let finds_any = counters.collapsible_pages + counters.pmd_splits > 0;
         // What was found may be unmapped by now.
-        let eligible = finds_any || self.vmas.all().iter().any(|vma| self.may_be_huge(vma));
-        let huge_pages = if finds_any { pmds } else { 0 };
-        (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
+        let eligible = finds_any || self.vmas.all().iter().any(|vma| self.may_be_scanned(vma));
+        let filled = if finds_any { pmds } else { 0 };
+        (eligible && pmds > 0).then(|| {
+            let bound = KhugepagedBound::of(filled, max_ptes_none, counters.collapsible_pages);
+            // Only smaller folios are made if 2 MiB is off.
+            let huge_pages_max = if self.orders.has_pmd() { bound.huge_pages_max } else { 0 };
+            KhugepagedBound { huge_pages_max, ..bound }
+        })
     }
 
     /// The most that this address space can have now if khugepaged has worked for `time_ns` nanoseconds. `None` if the
@@ -125,8 +130,9 @@ impl Kernel {
         (limits.work == KhugepagedWork::Bound).then(|| {
             let scanned = limits.pmds_scanned(time_ns);
             let filled_max = scanned.saturating_mul(limits.max_ptes_none.min(PMD_PAGES - 1));
-            let mut absent = Vec::new();
-            self.for_each_scanned(|_, _, table| {
+            let (mut absent, mut may_be_huge) = (Vec::new(), 0);
+            self.for_each_scanned(|_, vma, table| {
+                may_be_huge += u64::from(self.may_be_huge(vma));
                 let present = table.ptes.iter().filter(|pte| pte.is_anon()).count() as u64;
                 // At least one page was present before a collapse.
                 absent.push((PMD_PAGES - present).min(PMD_PAGES - 1));
@@ -136,7 +142,7 @@ impl Kernel {
             let filled = absent.iter().sum::<u64>().min(filled_max);
             KhugepagedAtEnd {
                 rss_bytes_max: self.resident_bytes() + filled * PAGE_BYTES,
-                huge_pages_max: self.huge_pages() + absent.len() as u64,
+                huge_pages_max: self.huge_pages() + may_be_huge.min(absent.len() as u64),
             }
         })
     }

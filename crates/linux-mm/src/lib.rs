@@ -99,6 +99,8 @@ mod refaults;
 mod remap;
 mod returned;
 mod rules;
+mod rules_by_version;
+mod scan_plan;
 pub mod script;
 mod size_modes;
 mod span;

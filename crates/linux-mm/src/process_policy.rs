@@ -24,9 +24,9 @@ impl Kernel {
     /// prctl(PR_SET_THP_DISABLE): applies to later faults. Existing huge pages stay, and a write to an existing huge
     /// zero page still installs a huge page.
     pub fn disable_thp(&mut self, disable: ThpDisable) {
-        let forbidden: Vec<Vma> = self.vmas.all().into_iter().filter(|vma| !self.may_be_huge(vma)).collect();
+        let forbidden: Vec<Vma> = self.vmas.all().into_iter().filter(|vma| !self.may_be_scanned(vma)).collect();
         self.thp_disable = disable;
-        let allowed = forbidden.iter().filter(|vma| self.may_be_huge(vma));
+        let allowed = forbidden.iter().filter(|vma| self.may_be_scanned(vma));
         let pages: u64 = allowed.map(|vma| self.small_pages(&vma.pages())).sum();
         self.counters.collapsible_pages += pages;
     }

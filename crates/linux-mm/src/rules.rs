@@ -1,10 +1,7 @@
-//! The behaviours that differ between kernel versions, each as a named switch.
-//!
-//! The values come from the source of each version (each switch names the file); those of 6.18 were also measured.
+//! The behaviours that differ between kernel versions, each as a named switch. `rules_by_version.rs` has the values.
 
 use serde::{Deserialize, Serialize};
 
-use super::span::PMD_PAGES;
 use super::version::KernelVersion;
 
 /// The first write to a huge zero page (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
@@ -82,6 +79,26 @@ pub enum Collapse {
     NeedsPteTable,
 }
 
+/// A range without a PTE table in MADV_COLLAPSE (R12). `madvise_collapse` in mm/khugepaged.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollapseWithoutTable {
+    /// The call ends there, unless the PMD table is missing, too.
+    Ends,
+    /// The call goes on with the next range.
+    GoesOn,
+}
+
+/// MADV_COLLAPSE of part of a 2 MiB range that reaches neither end (R12). `madvise_collapse` in mm/khugepaged.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollapseInsideRange {
+    /// EINVAL.
+    Einval,
+    /// It succeeds, as if it reached an end: there is nothing to do.
+    Succeeds,
+}
+
 /// Which pages of large folios khugepaged counts as shared (R11c). `hpage_collapse_scan_pmd` in mm/khugepaged.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +107,26 @@ pub enum KhugepagedSharedTest {
     Page,
     /// All, if another process maps any page of the folio.
     Folio,
+}
+
+/// The sizes that khugepaged makes (R11f). `collapse_possible_orders`, `mthp_collapse` in mm/khugepaged.c: all since 7.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KhugepagedSizes {
+    /// 2 MiB.
+    Pmd,
+    /// All that a fault may install.
+    AllEnabled,
+}
+
+/// A range with a lazily freed page whose entry is clean (R11d). `collapse_scan_pmd` in mm/khugepaged.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KhugepagedLazyFree {
+    /// It is collapsed, and the page is kept then.
+    Collapsed,
+    /// It is left alone, except in droppable memory.
+    LeftAlone,
 }
 
 /// MADV_DONTNEED on a hugetlb mapping (R13f). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
@@ -374,9 +411,21 @@ pub struct Rules {
     pub zero_filled_on_split: ZeroFilledOnSplit,
     /// MADV_COLLAPSE.
     pub collapse: Collapse,
+    /// MADV_COLLAPSE at a range without a PTE table.
+    #[serde(default = "collapse_without_table_before")]
+    pub collapse_without_table: CollapseWithoutTable,
+    /// MADV_COLLAPSE inside a range.
+    #[serde(default = "collapse_inside_range_before")]
+    pub collapse_inside_range: CollapseInsideRange,
     /// Pages of large folios that khugepaged counts as shared.
     #[serde(default = "khugepaged_shared_test_newest")]
     pub khugepaged_shared_test: KhugepagedSharedTest,
+    /// The sizes that khugepaged makes.
+    #[serde(default = "khugepaged_sizes_before")]
+    pub khugepaged_sizes: KhugepagedSizes,
+    /// What khugepaged does about lazily freed pages.
+    #[serde(default = "khugepaged_lazy_free_before")]
+    pub khugepaged_lazy_free: KhugepagedLazyFree,
     /// MADV_DONTNEED on hugetlb.
     pub hugetlb_dontneed: HugetlbDontneed,
     /// Merging where one mapping has no anonymous memory.
@@ -430,139 +479,22 @@ fn khugepaged_shared_test_newest() -> KhugepagedSharedTest {
     Rules::LINUX_6_18.khugepaged_shared_test
 }
 
-impl Rules {
-    /// Linux 5.15. From its source.
-    pub const LINUX_5_15: Self = Self {
-        version: KernelVersion::V5_15,
-        huge_zero_write: HugeZeroWrite::SplitPmd,
-        mmap_alignment: MmapAlignment::Page,
-        mthp_support: MthpSupport::Unsupported,
-        empty_pte_tables: EmptyPteTables::Keep,
-        madv_free_split: MadvFreeSplit::Always,
-        zero_filled_on_split: ZeroFilledOnSplit::Keep,
-        collapse: Collapse::Unsupported,
-        khugepaged_shared_test: KhugepagedSharedTest::Page,
-        hugetlb_dontneed: HugetlbDontneed::Einval,
-        anon_vma_merge: AnonVmaMerge::ExistingOnly,
-        new_vma_merge: NewVmaMerge::BothOrPrev,
-        heap_merge: HeapMerge::AsMmap,
-        mprotect_commit_charge: MprotectCommitCharge::Kept,
-        mprotect_pte_dirty: MprotectPteDirty::PerPte,
-        mprotect_pmd_dirty: MprotectPmdDirty::Kept,
-        write_after_mprotect: WriteAfterMprotect::Fault,
-        mremap_range: MremapRange::OneVmaLateChecks,
-        dontunmap_source: DontunmapSource::AsNew,
-        mremap_page_tables: MremapPageTables::RangeOnly,
-        large_folio_reuse: LargeFolioReuse::LastPage,
-        madv_populate_holes: MadvPopulateHoles::Skip,
-        madvise_map_count_errno: MadviseMapCountErrno::Enomem,
-        mremap_grow_merge: MremapGrowMerge::Never,
-        pmd_split_dirty: PmdSplitDirty::FolioOnly,
-        madv_free_shared_test: MadvFreeSharedTest::OtherMappers,
-        mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno::Enomem,
-        hugetlb_populate_faults: HugetlbPopulateFaults::NotCharged,
-        smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
-        map_stack: MapStack::Ignored,
-        dontneed_locked: DontneedLocked::Unsupported,
-        guard_pages: GuardPages::Unsupported,
-    };
+/// For results without this rule, which are older than Linux 7.2.
+fn collapse_without_table_before() -> CollapseWithoutTable {
+    CollapseWithoutTable::Ends
+}
 
-    /// Linux 6.1: MADV_COLLAPSE, MADV_DONTNEED of hugetlb, no write fault after mprotect for small pages. From its
-    /// source.
-    pub const LINUX_6_1: Self = Self {
-        version: KernelVersion::V6_1,
-        collapse: Collapse::NeedsWritablePage,
-        hugetlb_dontneed: HugetlbDontneed::ToPool,
-        write_after_mprotect: WriteAfterMprotect::FaultIfClean,
-        mremap_range: MremapRange::OneVma,
-        dontunmap_source: DontunmapSource::Unchanged,
-        new_vma_merge: NewVmaMerge::NextFirst,
-        heap_merge: HeapMerge::HeapOnly,
-        madvise_map_count_errno: MadviseMapCountErrno::Eagain,
-        mremap_grow_merge: MremapGrowMerge::AsMmap,
-        madv_free_shared_test: MadvFreeSharedTest::FirstPageMapcount,
-        smaps_prot_none_huge: SmapsProtNoneHuge::Omitted,
-        dontneed_locked: DontneedLocked::Supported,
-        ..Self::LINUX_5_15
-    };
+/// For results without this rule, which are older than Linux 7.2.
+fn collapse_inside_range_before() -> CollapseInsideRange {
+    CollapseInsideRange::Einval
+}
 
-    /// Linux 6.8: sizes between 4 KiB and 2 MiB, alignment of long mappings, no write fault after mprotect for huge
-    /// pages. From its source.
-    pub const LINUX_6_8: Self = Self {
-        version: KernelVersion::V6_8,
-        mmap_alignment: MmapAlignment::PmdIfLarge,
-        mthp_support: MthpSupport::PerSize,
-        mprotect_commit_charge: MprotectCommitCharge::Uncharged,
-        write_after_mprotect: WriteAfterMprotect::NoFault,
-        dontunmap_source: DontunmapSource::AsNew,
-        mremap_page_tables: MremapPageTables::WholeTable,
-        pmd_split_dirty: PmdSplitDirty::Ptes,
-        madv_free_shared_test: MadvFreeSharedTest::OtherMappers,
-        hugetlb_populate_faults: HugetlbPopulateFaults::Charged,
-        smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
-        map_stack: MapStack::NoHugePage,
-        ..Self::LINUX_6_1
-    };
+/// For results without this rule, which are older than Linux 7.2.
+fn khugepaged_sizes_before() -> KhugepagedSizes {
+    KhugepagedSizes::Pmd
+}
 
-    /// Linux 6.12 (the stable series): splits drop zero-filled pages, aging keeps whole folios, only multiples of 2 MiB
-    /// are aligned. From its source.
-    pub const LINUX_6_12: Self = Self {
-        version: KernelVersion::V6_12,
-        khugepaged_shared_test: KhugepagedSharedTest::Folio,
-        mmap_alignment: MmapAlignment::PmdIfMultiple,
-        madv_free_split: MadvFreeSplit::IfPartial,
-        zero_filled_on_split: ZeroFilledOnSplit::MapZeroPage,
-        hugetlb_dontneed: HugetlbDontneed::ToReserve,
-        mprotect_pmd_dirty: MprotectPmdDirty::Lost,
-        dontunmap_source: DontunmapSource::Unchanged,
-        large_folio_reuse: LargeFolioReuse::Never,
-        madv_populate_holes: MadvPopulateHoles::Stop,
-        new_vma_merge: NewVmaMerge::BothOrPrev,
-        mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno::Einval,
-        ..Self::LINUX_6_8
-    };
-
-    /// Linux 6.14: empty tables are freed, a write upgrades a huge zero page to a huge page. From its source.
-    pub const LINUX_6_14: Self = Self {
-        version: KernelVersion::V6_14,
-        huge_zero_write: HugeZeroWrite::AllocateHuge,
-        empty_pte_tables: EmptyPteTables::Free,
-        guard_pages: GuardPages::Anonymous,
-        ..Self::LINUX_6_12
-    };
-
-    /// Linux 6.18. Everything was measured on this version.
-    pub const LINUX_6_18: Self = Self {
-        version: KernelVersion::V6_18,
-        collapse: Collapse::NeedsPteTable,
-        guard_pages: GuardPages::AnonymousAndFiles,
-        anon_vma_merge: AnonVmaMerge::Either,
-        mprotect_pte_dirty: MprotectPteDirty::PerBatch,
-        mprotect_pmd_dirty: MprotectPmdDirty::Kept,
-        mremap_range: MremapRange::ManyVmas,
-        large_folio_reuse: LargeFolioReuse::AllButLastPage,
-        ..Self::LINUX_6_14
-    };
-
-    /// The rules of a version.
-    pub const fn of(version: KernelVersion) -> Self {
-        match version {
-            KernelVersion::V5_15 => Self::LINUX_5_15,
-            KernelVersion::V6_1 => Self::LINUX_6_1,
-            KernelVersion::V6_8 => Self::LINUX_6_8,
-            KernelVersion::V6_12 => Self::LINUX_6_12,
-            KernelVersion::V6_14 => Self::LINUX_6_14,
-            KernelVersion::V6_18 => Self::LINUX_6_18,
-        }
-    }
-
-    /// Whether an anonymous mmap of `pages` pages without a hint is placed on a 2 MiB boundary (R5). If false, it is
-    /// placed on a page boundary.
-    pub fn map_is_pmd_aligned(&self, pages: u64) -> bool {
-        match self.mmap_alignment {
-            MmapAlignment::Page => false,
-            MmapAlignment::PmdIfLarge => pages >= PMD_PAGES,
-            MmapAlignment::PmdIfMultiple => pages > 0 && pages.is_multiple_of(PMD_PAGES),
-        }
-    }
+/// For results without this rule, which are older than Linux 7.2.
+fn khugepaged_lazy_free_before() -> KhugepagedLazyFree {
+    KhugepagedLazyFree::Collapsed
 }

@@ -23,14 +23,20 @@ pub enum KernelVersion {
     /// Linux 6.18.
     #[serde(rename = "6.18")]
     V6_18,
+    /// Linux 7.2.
+    #[serde(rename = "7.2")]
+    V7_2,
 }
 
 impl KernelVersion {
     /// All known versions, oldest first.
-    pub const ALL: [Self; 6] = [Self::V5_15, Self::V6_1, Self::V6_8, Self::V6_12, Self::V6_14, Self::V6_18];
+    pub const ALL: [Self; 7] = [Self::V5_15, Self::V6_1, Self::V6_8, Self::V6_12, Self::V6_14, Self::V6_18, Self::V7_2];
 
     /// The newest known version.
-    pub const NEWEST: Self = Self::V6_18;
+    pub const NEWEST: Self = Self::V7_2;
+
+    /// The version of predictions that name none. Its rules were measured without emulation.
+    pub const USUAL: Self = Self::V6_18;
 
     /// Major and minor number.
     pub const fn numbers(self) -> (u32, u32) {
@@ -41,6 +47,7 @@ impl KernelVersion {
             Self::V6_12 => (6, 12),
             Self::V6_14 => (6, 14),
             Self::V6_18 => (6, 18),
+            Self::V7_2 => (7, 2),
         }
     }
 
@@ -53,6 +60,7 @@ impl KernelVersion {
             Self::V6_12 => "6.12",
             Self::V6_14 => "6.14",
             Self::V6_18 => "6.18",
+            Self::V7_2 => "7.2",
         }
     }
 
@@ -61,7 +69,7 @@ impl KernelVersion {
     pub const fn vdso_pages(self) -> u64 {
         match self {
             Self::V5_15 | Self::V6_1 | Self::V6_8 | Self::V6_12 | Self::V6_14 => 6,
-            Self::V6_18 => 8,
+            Self::V6_18 | Self::V7_2 => 8,
         }
     }
 
@@ -108,7 +116,9 @@ mod tests {
         assert_eq!(nearest("6.18.44-fc-v669"), Some(("6.18", Fit::Same)));
         assert_eq!(nearest("5.15.0-91-generic"), Some(("5.15", Fit::Same)));
         assert_eq!(nearest("6.6.87"), Some(("6.1", Fit::Between)));
-        assert_eq!(nearest("7.2-rc1"), Some(("6.18", Fit::NewerThanAll)));
+        assert_eq!(nearest("7.1.3"), Some(("6.18", Fit::Between)));
+        assert_eq!(nearest("7.2.13+deb14-cloud-amd64"), Some(("7.2", Fit::Same)));
+        assert_eq!(nearest("7.3-rc1"), Some(("7.2", Fit::NewerThanAll)));
         assert_eq!(nearest("5.10.1"), None);
         assert_eq!(nearest("unknown"), None);
     }

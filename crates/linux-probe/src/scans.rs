@@ -57,8 +57,8 @@ impl Setting {
 pub struct Scans {
     full_scans: ProcText,
     global_mode: ProcText,
-    /// `None` on kernels without modes by size: the global mode decides.
-    size_mode: Option<ProcText>,
+    /// The modes of the sizes that khugepaged makes. Empty on kernels without modes by size: the global mode decides.
+    size_modes: Vec<ProcText>,
     sleep: Setting,
     pages: Setting,
     is_prepared: bool,
@@ -74,7 +74,7 @@ impl Scans {
         Ok(Scans {
             full_scans: text("khugepaged/full_scans")?,
             global_mode: text("enabled")?,
-            size_mode: text("hugepages-2048kB/enabled").ok(),
+            size_modes: sizes().iter().filter_map(|size| text(&format!("{size}/enabled")).ok()).collect(),
             sleep: Setting::open("scan_sleep_millisecs")?,
             pages: Setting::open("pages_to_scan")?,
             is_prepared: false,
@@ -144,10 +144,23 @@ impl Scans {
     /// Whether the modes allow huge pages in any mapping.
     fn is_running(&mut self) -> bool {
         let is_global = !self.global_mode.holds("[never]");
-        match &mut self.size_mode {
-            Some(size) => !size.holds("[never]") && (is_global || !size.holds("[inherit]")),
-            None => is_global,
-        }
+        let is_on = |size: &mut ProcText| !size.holds("[never]") && (is_global || !size.holds("[inherit]"));
+        if self.size_modes.is_empty() { is_global } else { self.size_modes.iter_mut().any(is_on) }
+    }
+}
+
+/// The folders of the sizes that khugepaged makes: all from Linux 7.2 on, which counts its collapses by size, otherwise
+/// 2 MiB.
+fn sizes() -> Vec<String> {
+    let names = |folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    let counted = names(&format!("{THP}/hugepages-2048kB/stats"));
+    if counted.iter().any(|name| name.starts_with("collapse_")) {
+        names(THP).into_iter().filter(|name| name.starts_with("hugepages-")).collect()
+    } else {
+        vec!["hugepages-2048kB".into()]
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Kernel, KhugepagedWork, PMD_PAGES, PageState, StateRun};
+use hksim_linux_mm::{Kernel, KhugepagedWork, PageState, StateRun};
 
 use crate::ranges::Ranges;
 use crate::regions::Regions;
@@ -48,8 +48,8 @@ fn settled_pages(pages: &[StateRun], kernel: &Kernel) -> Vec<StateRun> {
     }
     let mut states = Ranges::default();
     pages.iter().for_each(|run| states.insert(run.first_page..run.first_page + run.pages, run.state));
-    for pmd in kernel.collapsed_by_scan() {
-        states.insert(pmd * PMD_PAGES..(pmd + 1) * PMD_PAGES, PageState::Thp);
+    for (pages, state) in kernel.collapsed_by_scan() {
+        states.insert(pages, state);
     }
     let run = |(pages, state): (Range<u64>, PageState)| StateRun {
         first_page: pages.start,

@@ -51,8 +51,12 @@ fn at_end(most: KhugepagedAtEnd) -> String {
 
 /// Memory once khugepaged has settled.
 fn settled(settled: KhugepagedSettled) -> String {
+    let folios = match settled.scan.collapsed_folios {
+        0 => String::new(),
+        made => format!(", {} smaller folios made", count(made)),
+    };
     format!(
-        "at the end, once khugepaged has scanned everything: RSS {}, {} huge pages ({} ranges collapsed: {} pages \
+        "at the end, once khugepaged has scanned everything: RSS {}, {} huge pages ({} ranges collapsed{folios}: {} pages \
          copied, {} cleared)",
         bytes(settled.rss_bytes),
         count(settled.huge_pages),

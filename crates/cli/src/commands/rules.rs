@@ -32,7 +32,7 @@ pub struct Args {
     /// Print the model's prediction for the script without running it
     #[arg(long, requires = "script")]
     pub predict_only: bool,
-    /// Predict for this kernel version: 5.15 to 6.18, or host
+    /// Predict for this kernel version: 5.15 to 7.2, or host
     #[arg(long, value_name = "VERSION", requires = "predict_only")]
     pub kernel: Option<String>,
     /// Run this many random scripts; print each failing one after shrinking it

@@ -198,7 +198,7 @@ impl RunConfig {
     /// # Errors
     /// Names the invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::NEWEST));
+        let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::USUAL));
         if let Some(sizes) = self.mthp.filter(mthp::has_mthp_sizes)
             && rules.mthp_support == MthpSupport::Unsupported
         {

@@ -106,8 +106,8 @@ pub fn is_huge_value(word: &str) -> bool {
 }
 
 /// The refusal of a kernel version that is not simulated.
-const OTHER_KERNELS: &str = "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer (that \
-     khugepaged collapses into sizes below 2 MiB, from Linux 7.2 on, is not modelled)";
+const OTHER_KERNELS: &str =
+    "only Linux 5.15, 6.1, 6.8, 6.12, 6.14, 6.18 and 7.2 are simulated; use the nearest of these that is not newer";
 
 /// The refusal of a value that is not one of the known words.
 fn refuse(word: &str, known: &[&str]) -> String {
@@ -161,7 +161,7 @@ fn kernel_flags() -> Vec<Flag> {
             help: "Simulate this kernel version (host: this machine's version, modes, limits and hugetlb pool)",
             access: Access::Beside {
                 set: set_kernel,
-                show: |config| config.kernel_version.unwrap_or(KernelVersion::NEWEST).word().to_string(),
+                show: |config| config.kernel_version.unwrap_or(KernelVersion::USUAL).word().to_string(),
             },
         },
         Flag {

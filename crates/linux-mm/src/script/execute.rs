@@ -1,7 +1,7 @@
 //! Execution of scripts on the model.
 
 use super::{ARENA_PAGES, ForkWriter, Op, OpResult, ScanOf, Script, Touch};
-use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags, RemapSource};
+use crate::{Access, Content, Counters, Errno, FullScan, Kernel, KernelConfig, MapFlags, RemapSource};
 
 /// Where the model places an arena: 2 MiB-aligned, with nothing else mapped in the same 512 GiB.
 const BASE: u64 = 1 << 20;
@@ -98,11 +98,9 @@ impl Kernel {
     fn execute_scan(&mut self, of: ScanOf) {
         let mut child = (of == ScanOf::ProcessAndChild).then(|| self.fork());
         loop {
-            let mut collapsed = self.khugepaged_scan().collapsed_pmds;
-            if let Some(child) = &mut child {
-                collapsed += child.khugepaged_scan().collapsed_pmds;
-            }
-            if collapsed == 0 {
+            let done = self.khugepaged_scan();
+            let by_child = child.as_mut().map(Kernel::khugepaged_scan).unwrap_or_default();
+            if done == FullScan::default() && by_child == FullScan::default() {
                 return;
             }
         }

@@ -30,7 +30,7 @@ fn grow(version: KernelVersion, advised: bool) -> Result<Kernel, Box<dyn Error>>
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for version in [KernelVersion::V5_15, KernelVersion::NEWEST] {
+    for version in [KernelVersion::V5_15, KernelVersion::USUAL] {
         for advised in [false, true] {
             let kernel = grow(version, advised)?;
             let faults = kernel.counters().faults;
