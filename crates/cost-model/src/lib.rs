@@ -1,5 +1,6 @@
 //! The cost of page operations: measured on this machine, stored as a profile, and turned into ranges of system time.
 //!
+//! - [`code_costs`]: the costs of an instruction and of a call of the allocator.
 //! - [`kernel_work`]: what the kernel did in a run, as operations that have a price.
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
 //! - [`memory_costs`], [`line_price`]: the costs of accesses to memory, by how soon its cache lines are accessed again.
@@ -19,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod code_costs;
 pub mod kernel_work;
 pub mod line_price;
 pub mod machine;
@@ -30,6 +32,7 @@ pub mod profile;
 pub mod store;
 pub mod system_time;
 
+pub use code_costs::CodeCosts;
 pub use kernel_work::{Caches, Calls, KernelPart, KernelWork};
 pub use line_price::{LineAccesses, LinePart, LinePrice};
 pub use machine::Machine;

@@ -370,6 +370,7 @@ mod tests {
             skipped: Vec::new(),
             costs,
             memory: None,
+            code: None,
         }
     }
 

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use hksim_recording_files::open_regular;
 use serde::{Deserialize, Serialize};
 
+use crate::code_costs::CodeCosts;
 use crate::memory_costs::MemoryCosts;
 
 /// Version of the file format.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -277,6 +278,9 @@ pub struct Profile {
     /// The costs of accesses to memory; absent in a profile that was made by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryCosts>,
+    /// The costs of the allocator's code; absent if they were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodeCosts>,
 }
 
 /// The fields that profiles of all versions have.
@@ -356,6 +360,9 @@ impl Profile {
         if let Some(memory) = &profile.memory {
             memory.check().map_err(refused)?;
         }
+        if let Some(code) = &profile.code {
+            code.check().map_err(refused)?;
+        }
         Ok(profile)
     }
 
@@ -409,6 +416,7 @@ mod tests {
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
             memory: Some(memory),
+            code: None,
         };
         let folder = std::env::temp_dir().join(format!("hksim-profile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -416,7 +424,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 7", "version = 6"),
+            ("version = 8", "version = 7"),
             ("bytes = 65536", "bytes = 262144"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),

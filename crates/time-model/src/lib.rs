@@ -6,9 +6,9 @@
 //!
 //! The instructions have an exact oracle. A simulation counts how often each path of the allocator's code runs
 //! ([`PathCounts`]), and [`PathCosts`] has the instructions of each path in the compiled object. Their sum is what
-//! callgrind counts in the object, within 1 %. Their time is fitted: [`CYCLES_PER_INSTRUCTION`] and, equal for all designs,
-//! [`CYCLES_PER_CALL`]; accesses to
-//! cache lines ([`line_accesses`]) and the kernel's work have measured costs.
+//! callgrind counts in the object, within 1 %. What an instruction takes, and a call besides, depends on the processor, and a
+//! profile has both ([`CodeCosts`](hksim_cost_model::CodeCosts)); one without them gets [`CYCLES_PER_INSTRUCTION`] and
+//! [`CYCLES_PER_CALL`]. Accesses to cache lines ([`line_accesses`]) and the kernel's work have measured costs.
 //!
 //! ```
 //! use hksim_policy::{Path, Policy};
@@ -23,6 +23,7 @@
 //! ```
 
 mod calibrated;
+mod code;
 mod costs;
 mod instructions;
 mod memory;
@@ -31,10 +32,11 @@ mod time;
 mod windows;
 
 pub use calibrated::not_calibrated;
+pub use code::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION};
 pub use costs::{CostsError, PathCosts, TABLE_COMPILER, Variant};
 pub use hksim_sim::PathCounts;
 pub use instructions::{Instructions, instructions, predict_instructions};
 pub use memory::line_accesses;
 pub use terms::{Term, TimePart, kernel_terms, user_terms};
-pub use time::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, ORDER_ERROR_SHARE, Parts, Time};
+pub use time::{ERROR_SHARE, NoTime, ORDER_ERROR_SHARE, Parts, Time};
 pub use windows::count_by_window;

@@ -4,10 +4,11 @@ use hksim_cost_model::{CostError, KernelPart, KernelWork, LineAccesses, LinePart
 use hksim_sim::SimReport;
 use serde::{Deserialize, Serialize};
 
+use crate::code::code_costs;
 use crate::costs::PathCosts;
 use crate::instructions::instructions;
 use crate::memory::line_accesses;
-use crate::time::{CYCLES_PER_INSTRUCTION, LIST_STEPS, NS_PER_S, Time};
+use crate::time::{LIST_STEPS, NS_PER_S, Time};
 
 /// What a term is part of, as in [`Parts`](crate::Parts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,7 +84,7 @@ pub fn kernel_terms(
 fn of_paths(report: &SimReport, time: &Time, profile: &Profile, per_call: f64) -> Vec<Term> {
     let (Some(counts), Some(memory)) = (&report.paths, &profile.memory) else { return Vec::new() };
     let priced = instructions(counts, PathCosts::of(&report.policy));
-    let ns_per_instruction = CYCLES_PER_INSTRUCTION * memory.cycle.median_ns;
+    let ns_per_instruction = code_costs(profile, memory).instruction.median_ns;
     let term = |name: &str, count, ns_per_call| Term {
         part: TimePart::Instructions,
         name: name.to_string(),

@@ -9,17 +9,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::calibrated::not_calibrated;
+use crate::code::{code_costs, code_ns};
 use crate::costs::PathCosts;
 use crate::instructions::instructions;
 use crate::memory::line_accesses;
-
-/// Processor cycles of an instruction of the allocator whose data are in the first cache. Fitted to differences between the
-/// times of designs: docs/lab/time-model.md.
-pub const CYCLES_PER_INSTRUCTION: f64 = 0.20;
-
-/// Processor cycles of a call besides its instructions: half a mispredicted branch. It is the same for all designs, so it
-/// decides about no order, but about levels and ratios, to which it is fitted: docs/lab/time-model.md.
-pub const CYCLES_PER_CALL: f64 = 10.0;
 
 /// The share by which a predicted time is off, beyond what the costs of the profile explain. Of 252 times that were predicted
 /// blindly, four are off by more (docs/lab/time-model.md).
@@ -114,9 +107,8 @@ impl Time {
         let Price { low_s, median_s, high_s } =
             kernel.price(profile).map_err(|why| NoTime::NoKernel(why.to_string()))?;
         let kernel = MedianRange { low: low_s, median: median_s, high: high_s }.times(NS_PER_S);
-        let cycles = instructions(paths, PathCosts::of(&report.policy)).total * CYCLES_PER_INSTRUCTION
-            + report.calls as f64 * CYCLES_PER_CALL;
-        let instructions = MedianRange::each(|quartile| quartile(&memory.cycle)).times(cycles);
+        let number = instructions(paths, PathCosts::of(&report.policy)).total;
+        let instructions = code_ns(&code_costs(profile, memory), number, report.calls);
         let memory = LinePrice::of(&line_accesses(lines), memory)
             .zip(list_ns(paths, memory))
             .map(|(lines, lists)| lines.total_ns + lists)

@@ -97,6 +97,9 @@ pub enum ValidateError {
     /// A memory control group cannot be used.
     #[error("the memory control group of a run: {0}")]
     Group(String),
+    /// A design of a calibration has no predicted time.
+    #[error("the times of memory and kernel: {0}")]
+    NoCosts(String),
     /// A signal to this process ended a run.
     #[error("interrupted; the control group of the run is removed")]
     Interrupted,

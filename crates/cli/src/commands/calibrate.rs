@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hksim_cost_model::Profile;
 use hksim_cost_model::measure::{Effort, measure};
+use hksim_cost_model::{CodeCosts, Cost, Profile};
+use hksim_results::Stamp;
+use hksim_validate::call_time::code_costs::{code_costs, designs};
 use serde::Serialize;
 
+use crate::allocators;
 use crate::flags::between::between;
 use crate::output::table::{Lines, Table, text};
 use crate::output::{Format, file, note, print, render, warn};
 use crate::system_time::store;
-use hksim_results::Stamp;
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
@@ -65,7 +67,12 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::check)?;
     let (seconds, rests) = if args.thorough { (45, &RESTS[..]) } else { (10, &[][..]) };
     let time_max = Duration::from_secs(args.seconds.unwrap_or(seconds));
-    let profile = measure(Effort { rounds: args.rounds, time_max, rests })?;
+    let mut profile = measure(Effort { rounds: args.rounds, time_max, rests })?;
+    let rounds = args.rounds.min(if args.thorough { 15 } else { 7 });
+    match code_costs_here(&profile, rounds) {
+        Ok(code) => profile.code = Some(code),
+        Err(why) => warn(&format!("the time of the allocator's instructions is that of another processor: {why:#}")),
+    }
     match &args.output {
         Some(path) => {
             file::write(path, profile.text().as_bytes())?;
@@ -89,6 +96,13 @@ pub fn run(args: &Args) -> Result<()> {
     let lines: Vec<Line> = profile.costs.iter().map(line).collect();
     let report = CalibrationReport { stamp: Stamp::here(), profile: &profile };
     print(&render(args.format, &report, &lines, || table(&profile, &lines))?)
+}
+
+/// The time of the allocator's code, by replays on it.
+fn code_costs_here(profile: &Profile, rounds: u32) -> Result<CodeCosts> {
+    let as_programs_have_it = |policy| allocators::as_programs_have_it(allocators::native("native", policy)?);
+    let found = designs().into_iter().map(as_programs_have_it).collect::<Result<Vec<_>>>()?;
+    Ok(code_costs(&found, profile, rounds)?)
 }
 
 /// Keeps the profile for the commands that print time.
@@ -123,6 +137,10 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
     all.extend(table.lines());
     all.push(String::new());
     all.push("per 4K page, 2M huge page, or call; low and high are the quartiles of the rounds".into());
+    all.extend(profile.code.iter().map(|CodeCosts { instruction, call }| {
+        let ns = |cost: &Cost| format!("{:.3} ns ({:.3} to {:.3})", cost.median_ns, cost.low_ns, cost.high_ns);
+        format!("an instruction of the allocator takes {}, and a call besides {}", ns(instruction), ns(call))
+    }));
     all.extend(
         profile.skipped.iter().map(|skipped| format!("skipped: {}: {}", skipped.operation.word(), skipped.reason)),
     );

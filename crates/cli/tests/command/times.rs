@@ -14,7 +14,7 @@ pub fn profile() -> String {
         format!("low_ns = {}\nmedian_ns = {ns}\nhigh_ns = {}\nkernel_share = 1.0\nrounds = 9\n", ns * 0.9, ns * 1.3)
     };
     let mut text =
-        "version = 7\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
+        "version = 8\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
             .to_string();
     for (number, operation) in crate::calibrate::OPERATIONS.into_iter().enumerate() {
         text += &format!("[costs.{operation}]\n{}", quartiles(1200.0 + 10.0 * number as f64));

@@ -186,6 +186,14 @@ def terms(sim, profile, table):
     }
 
 
+def cycles_of_code(profile, cycles, cycles_per_call):
+    """Cycles of an instruction and of a call: what the profile measured, or else these."""
+    if "code" not in profile:
+        return cycles, cycles_per_call
+    cycle_ns = profile["memory"]["cycle"]["median_ns"]
+    return [profile["code"][part]["median_ns"] / cycle_ns for part in ("instruction", "call")]
+
+
 def parts(found, cycles, cycles_per_call):
     """Instructions, memory and kernel, of these terms."""
     memory = found["program's lines"] + found["filling"] + found["allocator's loads"] + found["lists"]
@@ -200,7 +208,8 @@ def main():
         profile = tomllib.load(file)
     with open(table_file, encoding="utf-8") as file:
         found = terms(sim, profile, file)
-    print(*(part / sim["calls"] for part in parts(found, float(cycles), float(per_call))))
+    in_cycles = cycles_of_code(profile, float(cycles), float(per_call))
+    print(*(part / sim["calls"] for part in parts(found, *in_cycles)))
 
 
 if __name__ == "__main__":

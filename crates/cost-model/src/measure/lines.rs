@@ -13,9 +13,23 @@ use super::pages::NO_HUGE_PAGES;
 use crate::memory_costs::{CostAt, CostCurve, MemoryCosts};
 use crate::profile::Cost;
 
-/// Amounts of memory: the first fits into any first-level cache, the last into no cache that a program has alone.
-const SIZES: [u64; 11] =
-    [16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 128 << 20];
+/// Amounts of memory, powers of two: the first fits into any first-level cache, the last into no cache that a program has alone.
+const SIZES: [u64; 12] = [
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+    8 << 20,
+    32 << 20,
+    128 << 20,
+];
+/// One more that is filled: what first-level caches of today hold, whose end a program's blocks meet more often than any other.
+const FIRST_CACHE: u64 = 48 << 10;
 /// Rounds, each of all amounts.
 const ROUNDS: usize = 7;
 /// Accesses per round and amount.
@@ -32,13 +46,21 @@ const CHAIN: u64 = 32;
 const CHAINS: u64 = 6_000;
 
 /// Times in nanoseconds, by amount and round.
-#[derive(Default)]
-struct Rounds([Vec<f64>; SIZES.len()]);
+struct Rounds(Vec<(u64, Vec<f64>)>);
 
 impl Rounds {
+    fn of(areas: &[Area]) -> Rounds {
+        Rounds(areas.iter().map(|area| (area.bytes(), Vec::new())).collect())
+    }
+
+    /// The rounds of each amount.
+    fn each(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
+        self.0.iter_mut().map(|(_, rounds)| rounds)
+    }
+
     fn curve(self) -> CostCurve {
-        let costs = SIZES.into_iter().zip(self.0);
-        CostCurve(costs.filter_map(|(bytes, rounds)| Some(CostAt { bytes, cost: Cost::of(rounds, 1.0)? })).collect())
+        let cost = |(bytes, rounds)| Some(CostAt { bytes, cost: Cost::of(rounds, 1.0)? });
+        CostCurve(self.0.into_iter().filter_map(cost).collect())
     }
 }
 
@@ -96,11 +118,13 @@ fn chain(mut sum: u64) -> u64 {
 
 /// Times `memset` piece by piece.
 fn filled() -> Result<CostCurve, MeasureError> {
-    let areas = areas(Granule::Page)?;
+    let mut sizes = [&SIZES[..], &[FIRST_CACHE]].concat();
+    sizes.sort_unstable();
+    let areas = areas(Granule::Page, &sizes)?;
     areas.iter().for_each(|area| area.fill());
-    let mut rounds = Rounds::default();
+    let mut rounds = Rounds::of(&areas);
     for _ in 0..ROUNDS {
-        for (area, rounds) in areas.iter().zip(&mut rounds.0) {
+        for (area, rounds) in areas.iter().zip(rounds.each()) {
             let passes = (ACCESSES * LINE_BYTES).div_ceil(area.bytes());
             let fill = || {
                 let pieces = (0..area.bytes()).step_by(FILL_BYTES as usize);
@@ -115,22 +139,22 @@ fn filled() -> Result<CostCurve, MeasureError> {
     Ok(rounds.curve())
 }
 
-fn areas(granule: Granule) -> io::Result<Vec<Area>> {
-    SIZES.iter().map(|&bytes| Area::of(granule, bytes)).collect()
+fn areas(granule: Granule, sizes: &[u64]) -> io::Result<Vec<Area>> {
+    sizes.iter().map(|&bytes| Area::of(granule, bytes)).collect()
 }
 
 /// Times scattered writes and dependent loads, in pages of this size. `None` if the kernel gives no such pages.
 fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, MeasureError> {
-    let areas = areas(granule)?;
+    let areas = areas(granule, &SIZES)?;
     let before = faults();
     areas.iter().for_each(|area| area.write(granule.bytes()));
     let expected: u64 = areas.iter().map(|area| area.bytes().div_ceil(granule.bytes())).sum();
     if granule == Granule::Huge && faults() - before != expected {
         return Ok(None);
     }
-    let (mut scatters, mut chases) = (Rounds::default(), Rounds::default());
+    let (mut scatters, mut chases) = (Rounds::of(&areas), Rounds::of(&areas));
     let mut chasing = Vec::new();
-    for (area, rounds) in areas.into_iter().zip(&mut scatters.0) {
+    for (area, rounds) in areas.into_iter().zip(scatters.each()) {
         let (lines, mut next) = (area.bytes() / LINE_BYTES, 0);
         for _ in 0..ROUNDS {
             if area.bytes() <= WARM_BYTES_MAX {
@@ -144,7 +168,7 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
         chasing.push(Chase::new(area, |below| random.u64(..below)));
     }
     for _ in 0..ROUNDS {
-        for (chase, rounds) in chasing.iter_mut().zip(&mut chases.0) {
+        for (chase, rounds) in chasing.iter_mut().zip(chases.each()) {
             if chase.lines() * LINE_BYTES <= WARM_BYTES_MAX {
                 chase.follow(chase.lines());
             }
@@ -180,7 +204,9 @@ mod tests {
             }
             let ns: Vec<f64> = curve.0.iter().map(|point| point.cost.low_ns).collect();
             println!("{name}: {ns:.2?}");
-            assert!(curve.0.iter().map(|point| point.bytes).eq(SIZES), "{name}: {curve:?}");
+            let sizes: Vec<u64> =
+                curve.0.iter().map(|point| point.bytes).filter(|bytes| bytes.is_power_of_two()).collect();
+            assert_eq!((sizes, curve.0.len() > SIZES.len()), (SIZES.to_vec(), name == "fill"), "{curve:?}");
             assert!(curve.0.iter().all(|point| is_range(&point.cost)), "{name}: {curve:?}");
         }
         for chase in [&costs.chase, &costs.chase_huge] {

@@ -72,7 +72,7 @@ pub struct Effort {
     pub rests: &'static [Duration],
 }
 
-/// Measures this machine.
+/// Measures this machine, but not the costs of code.
 ///
 /// # Errors
 /// Mapping memory or forking fails.
@@ -113,6 +113,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
         memory,
+        code: None,
     })
 }
 

@@ -4,6 +4,7 @@
 //! replay's own work, which a replay without an allocator measures, is taken away from that, because predictions do not contain
 //! it.
 
+pub mod code_costs;
 mod judge;
 mod replayable;
 
