@@ -7,6 +7,7 @@
 const EMPTY: u32 = u32::MAX;
 
 /// A chunk. Sets of lines have a bit for each line of the sample.
+#[derive(Clone)]
 pub(super) struct Chunk {
     chunk: u64,
     /// Lines that are remembered.
@@ -16,6 +17,7 @@ pub(super) struct Chunk {
 }
 
 /// The chunks, in a hash table with linear probing.
+#[derive(Clone)]
 pub(super) struct Chunks {
     table: Box<[u32]>,
     chunks: Vec<Chunk>,

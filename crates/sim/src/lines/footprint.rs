@@ -10,12 +10,14 @@ use crate::number_hasher::NumberHasher;
 const LINES_MAX: u32 = 8192;
 
 /// The lines of a chunk.
+#[derive(Clone)]
 struct Lines {
     hash: u64,
     lines: u64,
 }
 
 /// The distinct lines of a sample.
+#[derive(Clone)]
 pub(super) struct Footprint {
     sample: Sample,
     chunks: HashMap<u64, Lines, BuildHasherDefault<NumberHasher>>,

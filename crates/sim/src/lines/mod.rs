@@ -53,7 +53,7 @@ const NO_LINE: u64 = u64::MAX - 1;
 type Counters = [[u64; 2]; 2];
 
 /// What is counted of an accessor.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct AccessorCounters {
     accesses: ByPattern,
     /// By the largest cache, in ascending order, that misses these accesses although it is one of the accesses' sample.
@@ -64,6 +64,7 @@ struct AccessorCounters {
 }
 
 /// The lines of the finest sample that an access covers in one chunk.
+#[derive(Clone)]
 struct ChunkLines {
     chunk: u64,
     /// Its first page. A huge page maps all pages of a chunk or none.
@@ -78,6 +79,7 @@ struct ChunkLines {
 }
 
 /// A sample, and the caches that it serves.
+#[derive(Clone)]
 struct Served {
     window: Window,
     /// By their numbers among all.
@@ -122,6 +124,7 @@ fn missing(caches: usize, smallest_shift: u32, distance: u32) -> usize {
 }
 
 /// Counts misses while accesses are reported, in their order.
+#[derive(Clone)]
 pub struct LineModel {
     /// The finest sample has one line in 2^`finest`.
     finest: u32,

@@ -4,6 +4,7 @@
 const FANOUT: usize = 16;
 
 /// A list of `N` numbers up to 64, with the sums of its blocks and sections.
+#[derive(Clone)]
 pub(super) struct Sums<const N: usize> {
     numbers: Box<[[u8; FANOUT]]>,
     blocks: Box<[[u16; FANOUT]]>,

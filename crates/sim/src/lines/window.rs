@@ -27,6 +27,7 @@ struct Entry {
 }
 
 /// Neighbouring lines with the same distance.
+#[derive(Clone)]
 pub(super) struct Group {
     /// The first one's number in its chunk.
     pub(super) first: u32,
@@ -38,6 +39,7 @@ pub(super) struct Group {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Window {
     sample: Sample,
     /// The largest near distance.
