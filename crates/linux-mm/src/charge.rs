@@ -54,7 +54,7 @@ pub struct GroupPressure {
 }
 
 /// A group: all address spaces of a fork family.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Group {
     limit_pages: u64,
     /// Pages charged to the address spaces, those that several map more than once.

@@ -54,13 +54,11 @@ impl Kernel {
                         return Err(Errno::Busy);
                     }
                     let copied = self.collapse_pmd(pmd);
-                    self.counters.count_install(InstallKind::Thp);
+                    self.counters.count_installs(InstallKind::Thp, 1);
                     self.operations.collapsed_pmds += 1;
                     self.operations.collapsed_present_pages += copied.pages;
-                    append(
-                        installs,
-                        Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES },
-                    );
+                    let first_page = pages_of(pmd).start;
+                    append(installs, Install { kind: InstallKind::Thp, first_page, pages: PMD_PAGES }.into());
                 }
                 // There is nothing to collapse. Before Linux 7.2 the call ends here if a PMD table exists.
                 PmdEntry::None if self.ends_collapse(pmd) => break,

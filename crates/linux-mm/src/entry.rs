@@ -230,7 +230,7 @@ pub(super) enum TableOrigin {
 }
 
 /// A PTE table: the entries of one 2 MiB range.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PteTable {
     pub origin: TableOrigin,
     pub ptes: [Pte; LEN],
@@ -250,6 +250,16 @@ impl PteTable {
     pub fn set(&mut self, index: usize, pte: Pte) -> Pte {
         self.set_old(index, false);
         std::mem::replace(&mut self.ptes[index], pte)
+    }
+
+    /// Stores an entry, which is young, for the first of `len` pages that are absent. Returns their number.
+    pub fn fill_absent(&mut self, index: usize, len: usize, pte: Pte) -> u64 {
+        let absent = self.ptes[index..index + len].iter_mut().take_while(|old| old.kind() == PteKind::None);
+        let filled = absent.map(|absent| *absent = pte).count();
+        if self.old.is_some() {
+            (index..index + filled).for_each(|index| self.set_old(index, false));
+        }
+        filled as u64
     }
 
     pub fn set_folio_page(&mut self, index: usize, pte: Pte, folio_page: FolioPage) {
@@ -393,7 +403,7 @@ impl HugePage {
 }
 
 /// The PMD entry of one 2 MiB range.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum PmdEntry {
     /// pmd_none: no table, nothing mapped.
     #[default]

@@ -144,7 +144,7 @@ impl Kernel {
 
     pub(super) fn installed(&mut self, kind: InstallKind, first_page: u64, pages: u64) -> Install {
         self.counters.faults += 1;
-        self.counters.count_install(kind);
+        self.counters.count_installs(kind, 1);
         Install { kind, first_page, pages }
     }
 

@@ -23,7 +23,7 @@ impl SpaceId {
 }
 
 /// Where an address space maps a folio.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Mapped {
     /// By one PMD entry.
     Whole,
@@ -32,14 +32,14 @@ enum Mapped {
 }
 
 /// One address space that maps a folio.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Owner {
     space: SpaceId,
     mapped: Mapped,
 }
 
 /// A folio of more than one page.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Folio {
     /// Pages in the folio, mapped or not.
     len: usize,
@@ -108,7 +108,7 @@ impl Folio {
 }
 
 /// The folio store. Freed ids are reused.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Folios {
     slots: Vec<Option<Folio>>,
     free: Vec<u32>,

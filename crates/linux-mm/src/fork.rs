@@ -31,7 +31,7 @@ impl Kernel {
             orders: self.orders,
             tables: PageTables::default(),
             space: self.memory.new_space(),
-            memory: self.memory.clone(),
+            memory: self.memory.handle(),
             counters: Counters::default(),
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),

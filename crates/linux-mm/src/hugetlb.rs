@@ -11,7 +11,7 @@ use super::span::{PMD_PAGES, is_pmd_aligned, pmd_of, pmds_touching};
 use super::vma::Vma;
 
 /// The pool of 2 MiB pages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct HugetlbPool {
     /// Pages in the pool; `None` for unlimited.
     total: Option<u64>,

@@ -29,7 +29,8 @@
 //!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`lib.rs`, `at_start.rs`)
 //! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
 //!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
-//! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)
+//! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`), and many pages at once,
+//!   [`touch_absent`](Kernel::touch_absent) (`fault_run.rs`)
 //! - Advise: huge pages, dropping, collapse, populate, guard pages: [`advise`](Kernel::advise) (`advise.rs`)
 //! - Move and resize: [`remap`](Kernel::remap), [`mremap`](Kernel::mremap), [`resize`](Kernel::resize) (`remap.rs`)
 //! - Protect and lock: [`protect`](Kernel::protect), [`lock`](Kernel::lock), [`unlock`](Kernel::unlock),
@@ -77,6 +78,7 @@ mod collapse;
 mod config;
 mod entry;
 mod fault;
+mod fault_run;
 mod folio;
 mod fork;
 mod full_scan;
@@ -159,8 +161,9 @@ use page_tables::PageTables;
 use returned::Returned;
 use vma_map::VmaMap;
 
-/// One address space under one kernel.
-#[derive(Debug)]
+/// One address space under one kernel. A clone continues on its own from the same state. It is no relative: the children
+/// and parents of the original stay with the original.
+#[derive(Clone, Debug)]
 pub struct Kernel {
     config: KernelConfig,
     /// Those of `config`.
@@ -199,7 +202,7 @@ impl Kernel {
     /// are at the same address.
     #[must_use]
     pub fn beside(&self) -> Self {
-        Self::in_memory(self.config.clone(), self.memory.clone())
+        Self::in_memory(self.config.clone(), self.memory.handle())
     }
 
     fn in_memory(config: KernelConfig, memory: SharedMemory) -> Self {

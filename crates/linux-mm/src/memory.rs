@@ -9,7 +9,7 @@ use super::folio::{Folios, SpaceId};
 use super::hugetlb::HugetlbPool;
 
 /// Reference counts of base pages and pool pages that more than one process maps. Freed ids are reused.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Frames {
     owners: Vec<u32>,
     free: Vec<u32>,
@@ -85,7 +85,7 @@ impl Frames {
 }
 
 /// State shared by a fork family.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub folios: Folios,
     /// Base pages.
@@ -98,9 +98,16 @@ pub(super) struct Memory {
 }
 
 /// A handle to the state of a fork family, one for each address space in it. The lock is never contended: it exists so
-/// that a family can move to another thread.
-#[derive(Clone, Debug)]
+/// that a family can move to another thread. A clone is the state of another family: use [`SharedMemory::handle`] to share
+/// it.
+#[derive(Debug)]
 pub(super) struct SharedMemory(Arc<Mutex<Memory>>);
+
+impl Clone for SharedMemory {
+    fn clone(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.get().clone())))
+    }
+}
 
 impl SharedMemory {
     pub fn new(pool: HugetlbPool, group: Group) -> Self {
@@ -113,6 +120,11 @@ impl SharedMemory {
             spaces: 0,
         };
         Self(Arc::new(Mutex::new(memory)))
+    }
+
+    /// Another handle to the same state.
+    pub fn handle(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
     /// Borrows the state. Drop the guard before the next call.

@@ -72,17 +72,23 @@ impl Outcome {
     }
 }
 
-/// Appends `install`, joined to the last run if it continues that run.
-pub(super) fn append(runs: &mut Vec<InstallRun>, install: Install) {
+impl From<Install> for InstallRun {
+    fn from(Install { kind, first_page, pages }: Install) -> Self {
+        Self { kind, first_page, pages, installs: 1 }
+    }
+}
+
+/// Appends installs, joined to the last run if they continue that run.
+pub(super) fn append(runs: &mut Vec<InstallRun>, next: InstallRun) {
     if let Some(run) = runs.last_mut() {
-        let adjacent = run.first_page + run.pages == install.first_page;
-        if run.kind == install.kind && adjacent && run.pages == run.installs * install.pages {
-            run.pages += install.pages;
-            run.installs += 1;
+        let adjacent = run.first_page + run.pages == next.first_page;
+        if run.kind == next.kind && adjacent && run.pages * next.installs == run.installs * next.pages {
+            run.pages += next.pages;
+            run.installs += next.installs;
             return;
         }
     }
-    runs.push(InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 });
+    runs.push(next);
 }
 
 /// The error of a system call.
@@ -161,7 +167,7 @@ impl Counters {
         self.installs.iter().sum()
     }
 
-    pub(super) fn count_install(&mut self, kind: InstallKind) {
-        self.installs[kind as usize] += 1;
+    pub(super) fn count_installs(&mut self, kind: InstallKind, installs: u64) {
+        self.installs[kind as usize] += installs;
     }
 }

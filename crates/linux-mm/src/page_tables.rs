@@ -18,7 +18,7 @@ const PUD_TABLE_REACH: u64 = PMD_TABLE_REACH * FANOUT;
 static NO_ENTRY: PmdEntry = PmdEntry::None;
 
 /// A PMD table: the entries of 1 GiB.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PmdTable {
     /// First page divided by [`PMD_TABLE_REACH`].
     region: u64,
@@ -26,7 +26,7 @@ struct PmdTable {
 }
 
 /// The tree. Every entry that is not `None` has a PMD table and a PUD table above it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PageTables {
     /// Sorted by region.
     pmd_tables: Vec<PmdTable>,
@@ -122,6 +122,15 @@ impl PageTables {
         let old = self.table_for(pmd_of(page)).set(index_of(page), pte);
         self.rss_pages += u64::from(pte.is_anon());
         self.rss_pages -= u64::from(old.is_anon());
+    }
+
+    /// Maps the first pages of a range inside one 2 MiB range, as far as they are absent and have a PTE table. Returns
+    /// their number.
+    pub fn fill_absent(&mut self, pages: &Range<u64>, pte: Pte) -> u64 {
+        let Some(table) = self.table_mut(pmd_of(pages.start)) else { return 0 };
+        let filled = table.fill_absent(index_of(pages.start), (pages.end - pages.start) as usize, pte);
+        self.rss_pages += filled;
+        filled
     }
 
     /// Makes the entry of a page mapped by a PTE old or young.

@@ -76,6 +76,13 @@ impl Kernel {
                 page = pages_of(pmd_of(page)).end.min(vma.end);
                 continue;
             }
+            if self.populated.is_none()
+                && let Some(run) = self.fault_absent(&vma, &(page..range.end), access, FaultCause::Populate)
+            {
+                append(installs, run);
+                page += run.pages;
+                continue;
+            }
             if !self.mark_present(page, access) {
                 let obstacles = self.populated.is_some().then(|| self.obstacles(page));
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
@@ -88,7 +95,7 @@ impl Kernel {
                     {
                         self.counters.faults -= 1;
                     }
-                    append(installs, install);
+                    append(installs, install.into());
                 }
             }
             page = match self.tables.entry(pmd_of(page)) {

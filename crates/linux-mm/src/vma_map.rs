@@ -9,7 +9,7 @@ use super::rules::AnonVmaMerge;
 use super::vma::{AnonId, FileId, Vma, VmaFlags, anon_compatible};
 
 /// The mappings, keyed by first page. They never overlap.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct VmaMap {
     rule: AnonVmaMerge,
     by_start: BTreeMap<u64, Vma>,

@@ -45,7 +45,7 @@ pub enum StreamOp {
 }
 
 /// The entries since the last batch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Entries {
     entries: Vec<StreamEntry>,
     event: u64,

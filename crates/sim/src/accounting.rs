@@ -6,6 +6,7 @@ mod conversions;
 mod install_log;
 mod memory_limit;
 mod memory_policy;
+mod samples;
 
 use std::mem;
 use std::ops::Range;
@@ -20,6 +21,7 @@ use crate::forks::{ForkReport, Forks, Present};
 use crate::kernel_work::{FaultSpacing, KernelWork};
 use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::report::MemoryPolicyLabel;
+use crate::timeline::Timeline;
 pub use by_reason::{ByReason, Reason};
 use conversions::{errno, kernel_advice, map_flags};
 use hksim_linux_mm::{
@@ -59,6 +61,7 @@ pub struct Peaks {
 }
 
 /// A kernel model with the accounting of its installs.
+#[derive(Clone)]
 pub struct Accounting {
     kernel: Kernel,
     by_reason: ByReason,
@@ -68,6 +71,7 @@ pub struct Accounting {
     peaks: Peaks,
     /// Highest resident bytes since the last sample of the timeline.
     interval_peak_bytes: u64,
+    timeline: Timeline,
     fault_spacing: FaultSpacing,
     huge_fault_spacing: FaultSpacing,
     /// Events performed so far.
@@ -98,6 +102,7 @@ impl Accounting {
             os_calls_failed: 0,
             peaks: Peaks::default(),
             interval_peak_bytes: 0,
+            timeline: Timeline::default(),
             fault_spacing: FaultSpacing::default(),
             huge_fault_spacing: FaultSpacing::default(),
             events: 0,
@@ -227,11 +232,6 @@ impl Accounting {
         self.peaks
     }
 
-    /// The highest resident bytes since the last call, and begins a new interval.
-    pub(crate) fn take_interval_peak_bytes(&mut self) -> u64 {
-        mem::replace(&mut self.interval_peak_bytes, self.kernel.resident_bytes())
-    }
-
     fn note_peaks(&mut self) {
         self.note_limit(None);
         let kernel = &self.kernel;
@@ -255,7 +255,7 @@ impl Accounting {
             InstalledBy::Collapse => Reason::Collapsed,
             InstalledBy::CopyOnWrite(_) => Reason::CowAfterFork,
             InstalledBy::Touch(..) if upgrades => Reason::WriteAfterZeroPage,
-            InstalledBy::Touch(..) if run.pages < PMD_PAGES && self.once_huge.contains(&pmd) => {
+            InstalledBy::Touch(..) if run.pages < PMD_PAGES * run.installs && self.once_huge.contains(&pmd) => {
                 Reason::RefaultAfterSplit
             }
             InstalledBy::Touch(..) if refaults => Reason::RefaultAfterPurge,
@@ -303,14 +303,32 @@ impl Accounting {
         };
         if let Some(install) = installed {
             self.note_spacing(install.kind, 1);
-            let run =
-                InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-            let reason = self.attribute(run, by, upgrades);
+            let reason = self.attribute(install.into(), by, upgrades);
             self.note_limit(Some(reason));
             self.note_peaks();
         }
         installed
+    }
+
+    /// Prefaults the first pages of a range, if they are absent and are all alike. Returns their number.
+    fn prefault_alike(&mut self, pages: &Range<u64>) -> u64 {
+        if self.forks.any() || self.log.is_on() {
+            return 0;
+        }
+        let Some(run) = self.kernel.touch_absent(pages, Access::Write(Content::Zero)) else { return 0 };
+        self.note_spacing(run.kind, run.installs);
+        let by = InstalledBy::Touch(Cause::Prefault, run.first_page);
+        let pages = run.first_page..run.first_page + run.pages;
+        if self.purged.overlaps(&pages) {
+            for first_page in pages {
+                self.attribute(InstallRun { first_page, pages: 1, installs: 1, ..run }, by, false);
+            }
+        } else {
+            self.attribute(run, by, false);
+        }
+        self.note_peaks();
+        run.pages
     }
 
     /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
@@ -319,7 +337,9 @@ impl Accounting {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.huge_fault_spacing,
             InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => &mut self.fault_spacing,
         };
-        (0..installs).for_each(|_| spacing.add(self.events - mem::replace(&mut self.events_at_install, self.events)));
+        if installs > 0 {
+            spacing.add(self.events - mem::replace(&mut self.events_at_install, self.events), installs);
+        }
     }
 
     fn called(&mut self, outcome: kernel::Outcome, by: InstalledBy) -> Result<(), Errno> {
@@ -383,6 +403,17 @@ impl MemoryObserver for Accounting {
             self.touch_after_fork(page, access, cause);
         } else {
             self.touch_kernel(page, access, InstalledBy::Touch(cause, page));
+        }
+    }
+
+    fn prefault(&mut self, pages: Range<u64>) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let alike = self.prefault_alike(&(page..pages.end));
+            if alike == 0 {
+                self.touch(page, Touch::WriteZero, Cause::Prefault);
+            }
+            page += alike.max(1);
         }
     }
 

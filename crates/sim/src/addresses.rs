@@ -46,7 +46,7 @@ pub enum AddressSource {
 }
 
 /// Returns addresses one by one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AddressProvider {
     addresses: Addresses,
     maps: u64,

@@ -66,7 +66,7 @@ pub struct ForkReport {
 }
 
 /// The living children, and all forks so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Forks {
     /// The living children, by the index of their report.
     children: BTreeMap<usize, Kernel>,

@@ -43,11 +43,11 @@ impl<'de> Deserialize<'de> for FaultSpacing {
 impl FaultSpacing {
     const NUMBER: usize = 19;
 
-    pub(crate) fn add(&mut self, events: u64) {
+    /// Adds installs at one event, the first of them this many events after the previous install.
+    pub(crate) fn add(&mut self, events: u64, installs: u64) {
         let class = events.checked_ilog2().map_or(0, |log| log as usize + 1);
-        if let Some(installs) = self.0.get_mut(class.min(FaultSpacing::NUMBER - 1)) {
-            *installs += 1;
-        }
+        self.0[class.min(FaultSpacing::NUMBER - 1)] += installs.min(1);
+        self.0[0] += installs.saturating_sub(1);
     }
 
     /// For each class, the lower bound of events since the previous install, and the number of installs.

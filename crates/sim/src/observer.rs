@@ -49,8 +49,9 @@ impl Accesses {
     }
 }
 
-/// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0.
-pub trait MemoryObserver {
+/// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0. Designs that share a
+/// placement share an observer, too, until their page operations differ; a clone then continues from the same state.
+pub trait MemoryObserver: Clone {
     /// Which accesses the observer needs: a TLB model all of them, the kernel only those that may change a page.
     const ACCESSES: Accesses;
     /// Whether the paths of the allocator's code are counted.
@@ -64,6 +65,11 @@ pub trait MemoryObserver {
 
     /// Called when a page is touched for the first time, or for the first time since its state changed.
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
+
+    /// Touches pages one after the other, to prefault them.
+    fn prefault(&mut self, pages: Range<u64>) {
+        pages.for_each(|page| self.touch(page, Touch::WriteZero, Cause::Prefault));
+    }
 
     /// Called for accesses to bytes, at least one, of the simulated address space: those that
     /// [`MemoryObserver::ACCESSES`] asks for.

@@ -103,6 +103,7 @@ impl PathCells {
 }
 
 /// The accesses that may change a page, and nothing of TLBs or cache lines: for runs whose paths are counted.
+#[derive(Clone)]
 pub struct OnlyPaths;
 
 impl Translations for OnlyPaths {

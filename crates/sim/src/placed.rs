@@ -17,7 +17,7 @@ use hksim_trace::hkt::{Batch, BatchReader};
 
 use crate::accounting::Accounting;
 use crate::lines::Lines;
-use crate::memory::{Follower, SimMemory};
+use crate::memory::{Followers, SimMemory};
 use crate::observer::AccountingObserver;
 use crate::paths::OnlyPaths;
 use crate::pump::Consumer;
@@ -88,6 +88,11 @@ pub(crate) fn needs_metadata_writes(config: &SimConfig) -> bool {
 /// The accounting of a design's run.
 pub(crate) fn accounting_of<P>(config: &SimConfig<P>) -> Accounting {
     Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone())
+}
+
+/// Whether the observers of two designs are equal as long as they observe the same.
+fn observe_alike(one: &SimConfig, other: &SimConfig) -> bool {
+    (&one.kernel, &one.addresses) == (&other.kernel, &other.addresses)
 }
 
 /// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
@@ -174,10 +179,11 @@ impl<H: AccountingObserver + Send> Run<SuperSlabs<H>> {
         points: Points,
     ) -> Result<Run<SuperSlabs<H>>, SimError> {
         let leader = configs[0];
-        let mut followers = Vec::new();
+        let mut followers = Followers::default();
         for (number, config) in configs.iter().enumerate().skip(1) {
             let (_, paging) = config.policy.prepare()?.policy.split();
-            followers.push(Follower { number, paging, observer: observer(config) });
+            let like = configs[..number].iter().position(|other| observe_alike(other, config));
+            followers.add(number, paging, like, || observer(config));
         }
         let allocator = superslabs(&leader.policy, observer(leader), followers)?;
         Ok(Run::of(allocator, configs, trace, summary, points))
@@ -254,7 +260,7 @@ impl<A: Subject, P: Described> Run<A, P> {
         let memory_policy = self.tracks[0].config().memory_policy;
         if let Op::MemoryPolicy { policy, .. } = *op {
             let allocator = self.driver.allocator();
-            allocator.each_track(|_, observer| observer.accounting_mut().change_policy(policy, memory_policy));
+            allocator.each_observer(|observer| observer.accounting_mut().change_policy(policy, memory_policy));
         }
         if let Some(lock) = memory_policy.lock(op) {
             self.driver.allocator().lock_memory(lock);
@@ -302,8 +308,7 @@ impl<A: Subject, P: Described> Run<A, P> {
     /// Takes the last sample and mark if they are missing: a truncated trace can end before its last points.
     fn take_last(&mut self) {
         let moment = self.moment();
-        let Run { driver, tracks, .. } = self;
-        driver.allocator().each_track(|number, observer| tracks[number].end(moment, observer.accounting_mut()));
+        self.driver.allocator().each_observer(|observer| observer.accounting_mut().sample_at_end(moment));
         let marked = self.points.marks.get(..self.next_mark).and_then(<[u64]>::last);
         if marked != Some(&self.done) {
             self.mark();
@@ -335,10 +340,9 @@ impl<A: Subject, P: Described> Run<A, P> {
         Moment { event: self.done, calls, time_ns: self.time_ns, live: self.driver.live() }
     }
 
-    fn sample(&mut self) {
+    fn sample(&self) {
         let moment = self.moment();
-        let Run { driver, tracks, .. } = self;
-        driver.allocator().each_track(|number, observer| tracks[number].observe(moment, observer.accounting_mut()));
+        self.driver.allocator().each_observer(|observer| observer.accounting_mut().sample_if_due(moment));
     }
 }
 

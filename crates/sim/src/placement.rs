@@ -7,6 +7,7 @@ use hksim_trace::source::EventSource;
 
 use crate::SimError;
 use crate::accounting::Accounting;
+use crate::memory::Followers;
 use crate::superslabs::{SuperSlabs, superslabs};
 use hksim_linux_mm::{Kernel, KernelConfig};
 
@@ -24,7 +25,7 @@ pub fn placements<E: From<SimError>>(
 ) -> Result<(), E> {
     // Touches do not change placements, so none are performed.
     let observer = Accounting::new(Kernel::new(KernelConfig::default()));
-    let allocator = superslabs(design, observer, Vec::new()).map_err(SimError::from)?;
+    let allocator = superslabs(design, observer, Followers::default()).map_err(SimError::from)?;
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, TouchRule::None);
     let mut done = 0;

@@ -80,6 +80,7 @@ pub struct TlbLookups {
 const NO_PAGE: u64 = u64::MAX;
 
 /// A TLB of a core, and fully associative TLBs of every size.
+#[derive(Clone)]
 pub(crate) struct TlbModels {
     tlb: TwoLevel,
     application: HitCounts,

@@ -38,9 +38,15 @@ pub(crate) trait Subject: Heaps + Send + Sized {
     fn observer(&self) -> RefMut<'_, Self::Observer>;
 
     /// Calls `visit` with the number and observer of each design that shares the placement.
-    fn each_track(&self, visit: impl FnMut(usize, &mut Self::Observer)) {
+    fn each_track(&self, visit: impl FnMut(usize, &Self::Observer)) {
         let mut visit = visit;
-        visit(0, &mut self.observer());
+        visit(0, &self.observer());
+    }
+
+    /// Calls `call` with each observer. Designs that share the placement may also share observers.
+    fn each_observer(&self, call: impl FnMut(&mut Self::Observer)) {
+        let mut call = call;
+        call(&mut self.observer());
     }
 
     /// The mapped ranges, in the order of their names: the name of the first page, and the pages in the simulated address
@@ -91,8 +97,12 @@ impl<H: AccountingObserver + Send> Subject for SuperSlabs<H> {
         self.mem.observer()
     }
 
-    fn each_track(&self, visit: impl FnMut(usize, &mut H)) {
+    fn each_track(&self, visit: impl FnMut(usize, &H)) {
         self.mem.each_track(visit);
+    }
+
+    fn each_observer(&self, call: impl FnMut(&mut H)) {
+        self.mem.each_observer(call);
     }
 
     fn mapped_ranges(&self) -> Vec<(u64, Range<u64>)> {

@@ -3,7 +3,7 @@
 use hksim_policy::vocabulary::Purge;
 use hksim_policy::{Allocator, Policy, PolicyError, RunGeometry};
 
-use crate::memory::{Follower, SimMemory};
+use crate::memory::{Followers, SimMemory};
 use crate::observer::MemoryObserver;
 
 /// The SuperSlab allocator in simulated memory.
@@ -17,7 +17,7 @@ pub type SuperSlabs<H> = Allocator<SimMemory<H>, RunGeometry>;
 pub fn superslabs<H: MemoryObserver>(
     policy: &Policy,
     observer: H,
-    followers: Vec<Follower<H>>,
+    followers: Followers<H>,
 ) -> Result<SuperSlabs<H>, PolicyError> {
     let plan = policy.prepare()?;
     let mut memory = SimMemory::with_followers(plan.layout, &plan.geometry, observer, followers);

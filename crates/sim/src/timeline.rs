@@ -1,10 +1,6 @@
 //! Samples of a run over trace time: at most [`SAMPLES_MAX`], and none loses a peak.
 
-use hksim_policy::HUGE_PAGE_BYTES;
-
-use crate::accounting::Accounting;
 use crate::report::Sample;
-use crate::track::Moment;
 
 /// Maximum number of samples. At this number the interval doubles, and the samples of one interval are joined.
 const SAMPLES_MAX: usize = 128;
@@ -26,18 +22,9 @@ impl Timeline {
         &self.samples
     }
 
-    /// Takes a sample if one is due at this time.
-    pub(crate) fn observe(&mut self, moment: Moment, accounting: &mut Accounting) {
-        if moment.time_ns >= self.next_ns {
-            self.sample(moment, accounting);
-        }
-    }
-
-    /// Takes the last sample, unless the last one was taken at the same event.
-    pub(crate) fn end(&mut self, moment: Moment, accounting: &mut Accounting) {
-        if self.samples.last().is_none_or(|last| last.event != moment.event) {
-            self.sample(moment, accounting);
-        }
+    /// Whether a sample is due at this time.
+    pub(crate) fn is_due(&self, time_ns: u64) -> bool {
+        time_ns >= self.next_ns
     }
 
     fn interval_ns(&self) -> u64 {
@@ -53,23 +40,8 @@ impl Timeline {
         self.samples = start.into_iter().chain(intervals.map(joined)).collect();
     }
 
-    fn sample(&mut self, moment: Moment, accounting: &mut Accounting) {
-        let rss_bytes_peak = accounting.take_interval_peak_bytes();
-        let kernel = accounting.kernel();
-        self.push(Sample {
-            event: moment.event,
-            time_ns: moment.time_ns,
-            live_bytes: moment.live.bytes,
-            rss_bytes: kernel.resident_bytes(),
-            rss_bytes_peak,
-            huge_pages: kernel.huge_pages(),
-            hugetlb_bytes: kernel.hugetlb_pages().saturating_mul(HUGE_PAGE_BYTES),
-            installs: kernel.counters().installs_total(),
-            vmas: kernel.vma_count(),
-        });
-    }
-
-    fn push(&mut self, sample: Sample) {
+    /// Adds a sample.
+    pub(crate) fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
         while self.samples.len() >= SAMPLES_MAX {
             self.interval_log2 += 1;

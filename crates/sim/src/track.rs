@@ -13,7 +13,6 @@ use crate::reach::{self, ReachSample, TlbReport};
 use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, huge_bytes_unasked, version};
 use crate::simulate::{Counted, SimConfig};
 use crate::subject::{OwnFigures, Subject};
-use crate::timeline::Timeline;
 
 /// A point of a run. Equal for all designs of a placement.
 #[derive(Clone, Copy)]
@@ -50,13 +49,12 @@ impl<S: Clone> Described for DesignLabel<S> {
 /// A design, with its samples so far.
 pub(crate) struct Track<P = Policy> {
     config: SimConfig<P>,
-    timeline: Timeline,
     reach: Vec<ReachSample>,
 }
 
 impl<P: Described> Track<P> {
     pub(crate) fn new(config: SimConfig<P>) -> Track<P> {
-        Track { config, timeline: Timeline::default(), reach: Vec::new() }
+        Track { config, reach: Vec::new() }
     }
 
     pub(crate) fn config(&self) -> &SimConfig<P> {
@@ -66,16 +64,6 @@ impl<P: Described> Track<P> {
     /// Whether the design has a TLB.
     pub(crate) fn samples_reach(&self) -> bool {
         self.config.tlb.is_some()
-    }
-
-    /// Takes a sample of the timeline, if one is due.
-    pub(crate) fn observe(&mut self, moment: Moment, accounting: &mut Accounting) {
-        self.timeline.observe(moment, accounting);
-    }
-
-    /// Takes the last sample of the timeline.
-    pub(crate) fn end(&mut self, moment: Moment, accounting: &mut Accounting) {
-        self.timeline.end(moment, accounting);
     }
 
     /// Samples the TLB reach over live objects: `live` has their pages, by their first page.
@@ -153,7 +141,7 @@ impl<P: Described> Track<P> {
             khugepaged_at_end: kernel.khugepaged_at_end(time_ns),
             memory_limit: accounting.memory_limit(),
             placement_digest: format!("{:016x}", driver.placement()),
-            timeline: self.timeline.samples().to_vec(),
+            timeline: accounting.samples().to_vec(),
             tlb: self.tlb_report(observer),
             paths: driver
                 .allocator()

@@ -37,7 +37,7 @@ pub enum Change {
 }
 
 /// Takes the stream of accesses and changes. Pages are 4 KiB and numbered from address 0.
-pub trait Translations {
+pub trait Translations: Clone {
     /// Whether the stream is used. If not, it is not determined.
     const USED: bool = true;
 
@@ -150,6 +150,7 @@ impl<A: Translations, B: Translations> Translations for (A, B) {
 
 /// For a run in which metadata writes matter: after a fork, they copy pages; after the split of a huge page, they replace
 /// the zero pages that the split left. `COUNTS_PATHS` is whether paths are counted.
+#[derive(Clone)]
 pub(crate) struct MetadataWrites<const COUNTS_PATHS: bool>;
 
 impl<const COUNTS_PATHS: bool> Translations for MetadataWrites<COUNTS_PATHS> {
@@ -163,6 +164,7 @@ impl<const COUNTS_PATHS: bool> Translations for MetadataWrites<COUNTS_PATHS> {
 }
 
 /// Accounting that also observes every access.
+#[derive(Clone)]
 pub struct TranslationObserver<T> {
     accounting: Accounting,
     page_paths: PathCounts,

@@ -4,6 +4,7 @@ use hksim_engine::{Driver, TouchRule};
 use hksim_linux_mm::{Kernel, KernelConfig};
 use hksim_policy::Policy;
 use hksim_sim::accounting::Accounting;
+use hksim_sim::memory::Followers;
 use hksim_sim::observer::AccountingObserver;
 use hksim_sim::paths::{OnlyPaths, PathCounts, PathObserver};
 use hksim_sim::simulate::SimError;
@@ -22,7 +23,7 @@ pub fn count_by_window(
     window: u64,
 ) -> Result<Vec<PathCounts>, SimError> {
     let observer = PathObserver::new(Accounting::new(Kernel::new(KernelConfig::default())), OnlyPaths);
-    let allocator = superslabs(policy, observer, Vec::new())?;
+    let allocator = superslabs(policy, observer, Followers::default())?;
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, touch);
     let counted = |driver: &Driver<SuperSlabs<PathObserver>>| {

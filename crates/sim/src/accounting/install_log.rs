@@ -47,6 +47,10 @@ impl InstallLog {
         self.0.get_or_insert_default();
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn push(&mut self, run: InstallRun, reason: Reason, touched: Option<u64>) {
         if let Some(log) = &mut self.0
             && run.installs > 0

@@ -7,6 +7,7 @@
 const EMPTY: u16 = u16::MAX;
 
 /// A chunk. Sets of lines have a bit for each line of the sample.
+#[derive(Clone)]
 pub(super) struct Chunk {
     chunk: u64,
     /// Lines that are remembered.
@@ -16,6 +17,7 @@ pub(super) struct Chunk {
 }
 
 /// The chunks, in a hash table with linear probing.
+#[derive(Clone)]
 pub(super) struct Chunks {
     table: Box<[u16]>,
     chunks: Vec<Chunk>,

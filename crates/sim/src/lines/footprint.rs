@@ -11,6 +11,7 @@ use crate::number_hasher::NumberHasher;
 const LINES_MAX: u32 = 2048;
 
 /// The distinct lines of a sample.
+#[derive(Clone)]
 pub(super) struct Footprint {
     /// Chunks are of the sample of one line in 2^`finest`.
     finest: u32,

@@ -41,6 +41,7 @@ fn line_of(place: Place) -> u32 {
 }
 
 /// A cache.
+#[derive(Clone)]
 struct Cache {
     size: u32,
     /// Lines from `from` on. Those that are too many are the first ones.
@@ -49,6 +50,7 @@ struct Cache {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Log {
     entries: Box<[Entry; LOG]>,
     len: usize,
@@ -283,6 +285,7 @@ fn newest(mut lines: u32, entries: &[Entry]) -> Place {
 }
 
 /// The entries that have lines.
+#[derive(Clone)]
 struct Live(Box<[u64; LOG / u64::BITS as usize]>);
 
 impl Default for Live {

@@ -64,6 +64,7 @@ struct Access {
 }
 
 /// A sample, and the caches that it serves.
+#[derive(Clone)]
 struct Served {
     window: Window,
     /// The sample has one line in 2^`shift`.
@@ -189,6 +190,7 @@ fn lines_of(cache: usize) -> u64 {
 }
 
 /// Counts misses while accesses are reported, in their order.
+#[derive(Clone)]
 pub struct LineModel {
     /// The lowest bits of a line's number that tell whether it is in the finest sample.
     finest_mask: u64,
@@ -204,6 +206,7 @@ pub struct LineModel {
 }
 
 /// What is found in the samples.
+#[derive(Clone)]
 struct Found {
     /// For each accessor, by the largest cache, in ascending order, that misses these accesses although it is one of the
     /// accesses' sample. Not scaled.

@@ -11,7 +11,7 @@ use crate::tlb::PageSize;
 use crate::translations::{Change, Translations, page_size};
 
 /// A line model as an observer. `EVERY` is for runs in which the kernel's state needs every access.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Lines<const EVERY: bool>(LineModel);
 
 impl<const EVERY: bool> Translations for Lines<EVERY> {

@@ -21,6 +21,7 @@ pub(super) struct Group {
 }
 
 /// The latest access.
+#[derive(Clone)]
 struct Newest {
     chunk: u64,
     lines: u64,
@@ -28,6 +29,7 @@ struct Newest {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Window {
     chunks: Chunks,
     log: Log,

@@ -1,13 +1,17 @@
 //! Other paging policies that share the placement of the allocator's own.
 //!
 //! Placement learns of paging only what page operations return ([`Memory::perform`]). So one run of the allocator
-//! serves every paging policy that returns the same: each has an observer of its own, on which its own operations are
-//! performed. A follower that returns anything else than the leader parts from it: from then on its placement may
-//! differ, and its figures are worthless.
+//! serves every paging policy that returns the same. A follower that returns anything else than the leader parts from
+//! it: from then on its placement may differ, and its figures are worthless.
+//!
+//! Policies that start under equal conditions also share an observer, for as long as they ask for the same page
+//! operations: before each operation, all of them are played up to it (`script.rs`). Those that ask for another one get
+//! a copy of the observer as it is then.
 //!
 //! [`Memory::perform`]: hksim_policy::Memory::perform
 
 use std::cell::RefCell;
+use std::mem;
 
 use hksim_policy::Paging;
 use hksim_policy::memory::PageOps;
@@ -15,34 +19,75 @@ use hksim_policy::vocabulary::{Align, Header};
 
 use super::SimMemory;
 use super::page_ops::ObservedOps;
+use super::script::{PageOp, Script};
 use crate::observer::MemoryObserver;
 
-/// A paging policy with its observer.
-pub struct Follower<H> {
-    /// Identifies the follower to its owner; above 0.
-    pub number: usize,
-    /// The policy.
-    pub paging: Paging,
-    /// The observer.
-    pub observer: H,
-}
-
-struct Following<H> {
+/// A paging policy that follows another one.
+#[derive(Clone)]
+struct Follower {
     number: usize,
     paging: Paging,
+}
+
+/// An observer, and the policies that share it.
+#[derive(Clone)]
+struct Shared<H> {
     observer: RefCell<H>,
+    followers: Vec<Follower>,
 }
 
 /// The followers that have not parted from the leader.
-pub(super) struct Followers<H>(Vec<Following<H>>);
+#[derive(Clone)]
+pub struct Followers<H> {
+    /// Those that share the leader's observer.
+    with_leader: Vec<Follower>,
+    others: Vec<Shared<H>>,
+}
 
-impl<H> Followers<H> {
-    pub(super) fn new(followers: Vec<Follower<H>>) -> Followers<H> {
-        let following =
-            |Follower { number, paging, observer }| Following { number, paging, observer: RefCell::new(observer) };
-        Followers(followers.into_iter().map(following).collect())
+impl<H> Default for Followers<H> {
+    fn default() -> Followers<H> {
+        Followers { with_leader: Vec::new(), others: Vec::new() }
     }
 }
+
+impl<H> Followers<H> {
+    /// Adds a policy, which its owner identifies by a number above 0. `like` is the number of an earlier one, or 0 for the
+    /// leader, whose observer is equal; if there is none, the policy gets one of its own.
+    pub fn add(&mut self, number: usize, paging: Paging, like: Option<usize>, observer: impl FnOnce() -> H) {
+        let follower = Follower { number, paging };
+        let is_like = |shared: &&mut Shared<H>| shared.followers.iter().any(|other| Some(other.number) == like);
+        if like == Some(0) {
+            self.with_leader.push(follower);
+        } else if let Some(shared) = self.others.iter_mut().find(is_like) {
+            shared.followers.push(follower);
+        } else {
+            self.others.push(Shared { observer: RefCell::new(observer()), followers: vec![follower] });
+        }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.with_leader.is_empty() && self.others.is_empty()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Follower> {
+        self.with_leader.iter().chain(self.others.iter().flat_map(|shared| &shared.followers))
+    }
+}
+
+/// What a policy does next.
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    /// It asks for an operation.
+    Asks(PageOp),
+    /// It returns the same as the leader.
+    Agrees,
+    /// It returns anything else.
+    Differs,
+}
+
+/// Determines the next step of a policy. Not generic over what the policy does: there are a hundred.
+type NextStep<'a> = &'a dyn Fn(&Paging, &Script) -> Step;
 
 impl<H: MemoryObserver> SimMemory<H> {
     /// Whether a placement can serve several paging policies. With separate mappings, the kernel chooses addresses, so
@@ -54,37 +99,118 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Calls `visit` with 0 and the leader's observer, then with the number and observer of each follower that has not
     /// parted.
-    pub fn each_track(&self, mut visit: impl FnMut(usize, &mut H)) {
-        visit(0, &mut self.observer());
-        for follower in &self.followers.borrow().0 {
-            visit(follower.number, &mut self.observed(&follower.observer));
+    pub fn each_track(&self, mut visit: impl FnMut(usize, &H)) {
+        let followers = self.followers.borrow();
+        let leader = self.observed(&self.observer);
+        visit(0, &leader);
+        followers.with_leader.iter().for_each(|follower| visit(follower.number, &leader));
+        for Shared { observer, followers } in &followers.others {
+            let observer = self.observed(observer);
+            followers.iter().for_each(|follower| visit(follower.number, &observer));
         }
     }
 
     /// Calls `call` with every observer.
     pub fn each_observer(&self, mut call: impl FnMut(&mut H)) {
         call(&mut self.observed(&self.observer));
-        for follower in &self.followers.borrow().0 {
-            call(&mut self.observed(&follower.observer));
+        for shared in &self.followers.borrow().others {
+            call(&mut self.observed(&shared.observer));
         }
     }
 
-    /// Performs an operation for the leader, then for each follower. Followers with another result part.
+    /// Performs an operation for the leader and for each follower. Followers with another result part.
     pub(super) fn perform_for_all<A: PartialEq>(
         &self,
         own: &Paging,
         operation: impl Fn(&Paging, &dyn PageOps) -> A,
     ) -> A {
-        let result = operation(own, &ObservedOps { memory: self, observer: &self.observer });
-        self.part_unless(&|paging, ops| operation(paging, ops) == result);
-        result
+        if self.followers.borrow().is_empty() {
+            return operation(own, &ObservedOps { memory: self, observer: &self.observer });
+        }
+        let leaders = RefCell::new(None);
+        self.step_all(own, &|paging, script| match script.play(|ops| operation(paging, ops)) {
+            // To an observer of pages alone, writing a page's first byte is as writing all of it.
+            (_, Some(PageOp::Fill(range))) if !H::COUNTS_PATHS => Step::Asks(PageOp::Touch(range)),
+            (_, Some(op)) => Step::Asks(op),
+            (returned, None) => match &mut *leaders.borrow_mut() {
+                Some(leaders) if *leaders == returned => Step::Agrees,
+                Some(_) => Step::Differs,
+                none => {
+                    *none = Some(returned);
+                    Step::Agrees
+                }
+            },
+        });
+        match leaders.into_inner() {
+            Some(returned) => returned,
+            None => unreachable!("the leader takes its steps to the end first"),
+        }
     }
 
-    /// Lets the followers part for which `same` is false. Not generic over the operation: there are a hundred.
-    fn part_unless(&self, same: &dyn Fn(&Paging, &dyn PageOps) -> bool) {
-        self.followers
-            .borrow_mut()
-            .0
-            .retain(|Following { paging, observer, .. }| same(paging, &ObservedOps { memory: self, observer }));
+    /// Takes all steps of the leader, then those of the followers.
+    fn step_all(&self, own: &Paging, next: NextStep<'_>) {
+        let agrees = |paging: &Paging| next(paging, &Script::default()) == Step::Agrees;
+        // Most operations are questions to which all give the same answer.
+        if agrees(own) && self.followers.borrow().iter().all(|follower| agrees(&follower.paging)) {
+            return;
+        }
+        let mut with_leader = mem::take(&mut self.followers.borrow_mut().with_leader);
+        let begun = self.take_steps(&self.observer, Some(own), &mut with_leader, Script::default(), next);
+        self.followers.borrow_mut().with_leader = with_leader;
+        let before = self.followers.borrow().others.len();
+        let mut scripts = self.add_begun(begun);
+        let mut at = 0;
+        while at < before + scripts.len() {
+            let script = at.checked_sub(before).map(|number| mem::take(&mut scripts[number]));
+            let mut followers = mem::take(&mut self.followers.borrow_mut().others[at].followers);
+            let begun = {
+                let observer = &self.followers.borrow().others[at].observer;
+                self.take_steps(observer, None, &mut followers, script.unwrap_or_default(), next)
+            };
+            self.followers.borrow_mut().others[at].followers = followers;
+            scripts.extend(self.add_begun(begun));
+            at += 1;
+        }
+        self.followers.borrow_mut().others.retain(|shared| !shared.followers.is_empty());
+    }
+
+    /// Takes the steps of the policies that share an observer: the leader, if `own` is its policy, and followers. Of the
+    /// followers, those that take another step are removed. They are returned with a copy of the observer and with the
+    /// steps before that one, unless they part from the leader.
+    fn take_steps(
+        &self,
+        observer: &RefCell<H>,
+        own: Option<&Paging>,
+        followers: &mut Vec<Follower>,
+        mut script: Script,
+        next: NextStep<'_>,
+    ) -> Vec<(Shared<H>, Script)> {
+        let mut begun = Vec::new();
+        let others_from = usize::from(own.is_none());
+        while let Some(first) = own.or(followers.first().map(|follower| &follower.paging)) {
+            let step = next(first, &script);
+            let step_of = |follower: &Follower| next(&follower.paging, &script);
+            let mut apart: Vec<Follower> =
+                followers.extract_if(others_from.., |follower| step_of(follower) != step).collect();
+            apart.retain(|follower| step_of(follower) != Step::Differs);
+            if !apart.is_empty() {
+                begun.push((Shared { observer: observer.clone(), followers: apart }, script.clone()));
+            }
+            match step {
+                Step::Asks(op) => script.add(op.perform(&ObservedOps { memory: self, observer })),
+                Step::Agrees => break,
+                Step::Differs => followers.clear(),
+            }
+        }
+        begun
+    }
+
+    /// Adds observers that were copied. Returns the steps before they were.
+    fn add_begun(&self, begun: Vec<(Shared<H>, Script)>) -> Vec<Script> {
+        let add = |(shared, script)| {
+            self.followers.borrow_mut().others.push(shared);
+            script
+        };
+        begun.into_iter().map(add).collect()
     }
 }

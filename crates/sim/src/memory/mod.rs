@@ -16,6 +16,7 @@ mod page_ops;
 mod page_use;
 mod paths;
 mod report_contents;
+mod script;
 mod superslab;
 mod world;
 mod written;
@@ -37,8 +38,7 @@ use crate::paths::PathCells;
 use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
-pub use followers::Follower;
-use followers::Followers;
+pub use followers::Followers;
 use kept_bytes::KeptBytes;
 pub use links::LinkPlace;
 use links::Links;
@@ -92,7 +92,7 @@ pub struct SimMemory<H: MemoryObserver> {
 impl<H: MemoryObserver> SimMemory<H> {
     /// Reserves the layout in the simulated address space and initialises its control page.
     pub fn new(layout: Layout, geometry: &impl Geometry, observer: H) -> SimMemory<H> {
-        SimMemory::with_followers(layout, geometry, observer, Vec::new())
+        SimMemory::with_followers(layout, geometry, observer, Followers::default())
     }
 
     /// As [`SimMemory::new`], for several paging policies. Placement is that of the allocator's own policy, which
@@ -104,13 +104,13 @@ impl<H: MemoryObserver> SimMemory<H> {
         layout: Layout,
         geometry: &impl Geometry,
         observer: H,
-        followers: Vec<Follower<H>>,
+        followers: Followers<H>,
     ) -> SimMemory<H> {
         assert!(followers.is_empty() || SimMemory::<H>::can_have_followers(layout.align, geometry.header()));
         let ordinals = layout.ordinals() as usize;
         let memory = SimMemory {
             observer: RefCell::new(observer),
-            followers: RefCell::new(Followers::new(followers)),
+            followers: RefCell::new(followers),
             events: Cell::new(0),
             filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
             contents: matches!(geometry.header(), Header::Light | Header::Off)

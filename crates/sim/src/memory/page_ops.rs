@@ -7,7 +7,7 @@ use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
 use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use super::{BASE_PAGE, SimMemory};
-use crate::observer::{Cause, MemoryObserver, Touch};
+use crate::observer::{Cause, MemoryObserver};
 
 /// Performs page operations for one observer of a memory. What they do to the memory itself (contents, links, touches
 /// to be reported again) applies to all of its observers.
@@ -65,7 +65,7 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
     fn prefault(&self, range: ArenaRange, bytes: u64) {
         let pages = self.memory.pages(range);
         let (named, mut observer) = (self.memory.pages_at(&pages), self.memory.observed(self.observer));
-        named.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
+        observer.prefault(named.clone());
         if H::ACCESSES.any() {
             named.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
         }

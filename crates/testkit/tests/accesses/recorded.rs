@@ -21,7 +21,7 @@ pub struct RecordedAccess {
 }
 
 /// Records touches and accesses. Page numbers are relative to the base of the reservation.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct AccessRecorder(pub BTreeMap<u64, RecordedAccess>);
 
 impl MemoryObserver for AccessRecorder {
