@@ -51,7 +51,7 @@ impl Session {
                 return Ok(has_ended);
             }
             let found = self.merger.take_all();
-            self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS))?;
+            self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS), &mut must_stop)?;
             if !found {
                 thread::sleep(INTERVAL);
             }
@@ -69,8 +69,12 @@ impl Session {
     }
 
     /// The same, and reads the rings meanwhile, as long as not too many records wait: small ones fill up while many records are
-    /// interpreted.
-    fn interpret_and_read(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
+    /// interpreted. Returns early when the recording must stop: otherwise the many records of one turn would delay its end.
+    fn interpret_and_read(
+        &mut self,
+        until_ns: u64,
+        must_stop: &mut impl FnMut() -> bool,
+    ) -> Result<(), MemoryRecordError> {
         let mut records = 0u64;
         while let Some(record) = self.merger.next_until(until_ns) {
             records += 1;
@@ -79,6 +83,9 @@ impl Session {
             }
             self.interpreter.take(record);
             self.write()?;
+            if records.is_multiple_of(RECORDS_BETWEEN_READS) && must_stop() {
+                break;
+            }
         }
         Ok(())
     }
