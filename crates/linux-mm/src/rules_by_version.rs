@@ -132,7 +132,7 @@ impl Rules {
     };
 
     /// Linux 7.2: khugepaged makes all enabled sizes and leaves lazily freed pages alone, MADV_COLLAPSE goes on after
-    /// ranges without tables. From its source, and measured
+    /// ranges without tables. Two differences are not modelled (R14, R20 in docs/reference/kernel-rules.md). From its source, and measured
     /// under emulation.
     pub const LINUX_7_2: Self = Self {
         version: KernelVersion::V7_2,
@@ -140,7 +140,6 @@ impl Rules {
         collapse_inside_range: CollapseInsideRange::Succeeds,
         khugepaged_sizes: KhugepagedSizes::AllEnabled,
         khugepaged_lazy_free: KhugepagedLazyFree::LeftAlone,
-        dontunmap_source: DontunmapSource::AsNew,
         ..Self::LINUX_6_18
     };
 
