@@ -29,6 +29,12 @@ struct Follower {
     paging: Paging,
 }
 
+impl Follower {
+    fn whose(&self) -> Whose<'_> {
+        Whose::Followers(&self.paging)
+    }
+}
+
 /// An observer, and the policies that share it.
 #[derive(Clone)]
 struct Shared<H> {
@@ -75,19 +81,26 @@ impl<H> Followers<H> {
     }
 }
 
+/// Whose policy takes steps.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    Leaders,
+    Followers(&'a Paging),
+}
+
 /// What a policy does next.
 #[derive(Clone, Copy, PartialEq)]
 enum Step {
     /// It asks for an operation.
     Asks(PageOp),
-    /// It returns the same as the leader.
+    /// It returns the same as the leader, or before the leader does.
     Agrees,
     /// It returns anything else.
     Differs,
 }
 
 /// Determines the next step of a policy. Not generic over what the policy does: there are a hundred.
-type NextStep<'a> = &'a dyn Fn(&Paging, &Script) -> Step;
+type NextStep<'a> = &'a dyn Fn(Whose<'_>, &Script) -> Step;
 
 impl<H: MemoryObserver> SimMemory<H> {
     /// Whether a placement can serve several paging policies. With separate mappings, the kernel chooses addresses, so
@@ -128,18 +141,21 @@ impl<H: MemoryObserver> SimMemory<H> {
             return operation(own, &ObservedOps { memory: self, observer: &self.observer });
         }
         let leaders = RefCell::new(None);
-        self.step_all(own, &|paging, script| match script.play(|ops| operation(paging, ops)) {
-            // To an observer of pages alone, writing a page's first byte is as writing all of it.
-            (_, Some(PageOp::Fill(range))) if !H::COUNTS_PATHS => Step::Asks(PageOp::Touch(range)),
-            (_, Some(op)) => Step::Asks(op),
-            (returned, None) => match &mut *leaders.borrow_mut() {
-                Some(leaders) if *leaders == returned => Step::Agrees,
-                Some(_) => Step::Differs,
-                none => {
-                    *none = Some(returned);
+        self.step_all(&|whose, script| {
+            let paging = if let Whose::Followers(paging) = whose { paging } else { own };
+            match (script.play(|ops| operation(paging, ops)), whose) {
+                // To an observer of pages alone, writing a page's first byte is as writing all of it.
+                ((_, Some(PageOp::Fill(range))), _) if !H::COUNTS_PATHS => Step::Asks(PageOp::Touch(range)),
+                ((_, Some(op)), _) => Step::Asks(op),
+                ((returned, None), Whose::Leaders) => {
+                    *leaders.borrow_mut() = Some(returned);
                     Step::Agrees
                 }
-            },
+                ((returned, None), Whose::Followers(_)) => match &*leaders.borrow() {
+                    Some(leaders) if *leaders != returned => Step::Differs,
+                    _ => Step::Agrees,
+                },
+            }
         });
         match leaders.into_inner() {
             Some(returned) => returned,
@@ -148,14 +164,15 @@ impl<H: MemoryObserver> SimMemory<H> {
     }
 
     /// Takes all steps of the leader, then those of the followers.
-    fn step_all(&self, own: &Paging, next: NextStep<'_>) {
-        let agrees = |paging: &Paging| next(paging, &Script::default()) == Step::Agrees;
+    fn step_all(&self, next: NextStep<'_>) {
+        let agrees = |whose: Whose<'_>| next(whose, &Script::default()) == Step::Agrees;
         // Most operations are questions to which all give the same answer.
-        if agrees(own) && self.followers.borrow().iter().all(|follower| agrees(&follower.paging)) {
+        if agrees(Whose::Leaders) && self.followers.borrow().iter().all(|follower| agrees(follower.whose())) {
             return;
         }
         let mut with_leader = mem::take(&mut self.followers.borrow_mut().with_leader);
-        let begun = self.take_steps(&self.observer, Some(own), &mut with_leader, Script::default(), next);
+        let leader = Some(Whose::Leaders);
+        let begun = self.take_steps(&self.observer, leader, &mut with_leader, Script::default(), next);
         self.followers.borrow_mut().with_leader = with_leader;
         let before = self.followers.borrow().others.len();
         let mut scripts = self.add_begun(begun);
@@ -174,22 +191,22 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.followers.borrow_mut().others.retain(|shared| !shared.followers.is_empty());
     }
 
-    /// Takes the steps of the policies that share an observer: the leader, if `own` is its policy, and followers. Of the
+    /// Takes the steps of the policies that share an observer: followers, and the leader's, if it is given. Of the
     /// followers, those that take another step are removed. They are returned with a copy of the observer and with the
     /// steps before that one, unless they part from the leader.
     fn take_steps(
         &self,
         observer: &RefCell<H>,
-        own: Option<&Paging>,
+        leader: Option<Whose<'_>>,
         followers: &mut Vec<Follower>,
         mut script: Script,
         next: NextStep<'_>,
     ) -> Vec<(Shared<H>, Script)> {
         let mut begun = Vec::new();
-        let others_from = usize::from(own.is_none());
-        while let Some(first) = own.or(followers.first().map(|follower| &follower.paging)) {
+        let others_from = usize::from(leader.is_none());
+        while let Some(first) = leader.or(followers.first().map(Follower::whose)) {
             let step = next(first, &script);
-            let step_of = |follower: &Follower| next(&follower.paging, &script);
+            let step_of = |follower: &Follower| next(follower.whose(), &script);
             let mut apart: Vec<Follower> =
                 followers.extract_if(others_from.., |follower| step_of(follower) != step).collect();
             apart.retain(|follower| step_of(follower) != Step::Differs);

@@ -11,7 +11,7 @@ use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Align, Header as BlockHeader, Purge};
 use hksim_sim::simulate::Marks;
 use hksim_sim::sweep::{Input, SweepProgress};
-use hksim_sim::{SimConfig, simulate, sweep};
+use hksim_sim::{Counted, SimConfig, simulate, sweep};
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::hkt::TraceReader;
@@ -57,13 +57,17 @@ fn random_kernel(random: &mut Random) -> KernelConfig {
 fn random_designs(random: &mut Random) -> Vec<SimConfig> {
     let placements = [random_placement(random), random_placement(random)];
     let touch = random.pick(&[TouchRule::All, TouchRule::First, TouchRule::AllAtDeath]);
+    // Designs with equal kernels share one, until they ask it for different operations.
+    let kernels = [random_kernel(random), random_kernel(random)];
     let mut configs = Vec::new();
     while configs.len() < 24 {
         let policy = mixed(&random.pick(&placements), &random_policy(random), random);
         if policy.prepare().is_err() {
             continue;
         }
-        configs.push(SimConfig { policy, touch, kernel: random_kernel(random), ..SimConfig::default() });
+        let kernel = if random.per_mille(200) { random_kernel(random) } else { kernels[random.pick(&[0, 1])].clone() };
+        let counted = if random.per_mille(20) { Counted::Paths } else { Counted::Pages };
+        configs.push(SimConfig { policy, touch, kernel, counted, ..SimConfig::default() });
     }
     configs
 }
