@@ -13,7 +13,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[2] / "docs/lab"
 RESULTS = DOCS / "kernel-matrix.json"
 PAGE = DOCS / "kernel-matrix.md"
-VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "here"]
+VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2", "here"]
 
 HEAD = """# Rule by kernel version
 
