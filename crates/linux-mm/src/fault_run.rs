@@ -91,7 +91,8 @@ mod tests {
     fn many_pages_at_once_are_as_one_after_the_other() {
         let area = START..START + 3 * PMD_PAGES;
         let modes = [ThpMode::Never, ThpMode::Madvise, ThpMode::Always];
-        for (mode, advice) in modes.into_iter().flat_map(|mode| [None, Some(Advice::HugePage)].map(|advice| (mode, advice)))
+        for (mode, advice) in
+            modes.into_iter().flat_map(|mode| [None, Some(Advice::HugePage)].map(|advice| (mode, advice)))
         {
             let config = KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() };
             let mut kernels = [Kernel::new(config.clone()), Kernel::new(config)];

@@ -18,7 +18,15 @@ const OPTIONAL: [(&str, &[&str]); 6] = [
     ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
     (
         "khugepaged_settled",
-        &["rss_bytes", "huge_pages", "collapsed_pmds", "collapsed_folios", "copied_pages", "freed_pages", "zeroed_pages"],
+        &[
+            "rss_bytes",
+            "huge_pages",
+            "collapsed_pmds",
+            "collapsed_folios",
+            "copied_pages",
+            "freed_pages",
+            "zeroed_pages",
+        ],
     ),
     (
         "memory_limit",
