@@ -66,13 +66,14 @@ fn printed(text: &mut impl BufRead) -> Option<[u64; 2]> {
 }
 
 /// What the program has before and after full scans of khugepaged; `None` for what this machine cannot show, which is printed.
-/// khugepaged rests until the program has its memory: a scan may take part of it otherwise.
-fn scanned(program: &Path, limit: u64) -> Option<[[u64; 2]; 2]> {
+/// khugepaged rests until the program has its memory: a scan may take part of it otherwise, so the program starts only after this
+/// time.
+fn scanned(program: &Path, limit: u64, rest: Duration) -> Option<[[u64; 2]; 2]> {
     let mut held = Settings::guarded();
     held.set("scan_sleep_millisecs", "600000")?;
     held.set("max_ptes_none", &limit.to_string())?;
     // The change wakes it for one more scan.
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(rest);
     let mut run = Command::new(program).arg("wait").stdout(Stdio::piped()).spawn().expect("the program starts");
     let mut text = BufReader::new(run.stdout.take().expect("piped"));
     let before = printed(&mut text).expect("the memory before a scan");
@@ -113,9 +114,9 @@ fn settled_memory_is_as_predicted() {
         let line = format!("sim a.hkm --thp madvise --khugepaged settled --max-ptes-none {limit}");
         let predicted = bench.json(&line);
         let figure = |name: &str| number(&predicted, name);
-        // A scan that an earlier setting began may still run, on a machine with much memory or under load.
-        let mut resting =
-            (0..5).map(|_| scanned(&program, limit)).skip_while(|seen| seen.is_some_and(|[before, _]| before[1] > 0));
+        // A scan that an earlier setting began may still run, on a machine with much memory or under load: 0.3 to 24 s.
+        let tries = (0..5).map(|number| scanned(&program, limit, Duration::from_millis(300 * 3u64.pow(number))));
+        let mut resting = tries.skip_while(|seen| seen.is_some_and(|[before, _]| before[1] > 0));
         let Some([before, after]) = resting.next().expect("no huge page before a scan, in one of five runs") else {
             return;
         };
