@@ -36,9 +36,6 @@ RECORDINGS = ["sqlite-memory", "postgres-backend", "mariadbd", "git-pack-objects
 DESIGNS = {
     "default": "",
     "huge never + purge at once": "huge=never purge-delay=0ns",
-    "huge never + purge free at once": "huge=never purge=free purge-delay=0ns",
-    "purge free at once": "purge=free purge-delay=0ns",
-    "header of 1 byte": "header=full header-bytes=1",
     "prefault populate-write": "prefault=populate-write",
     "free order address": "free-order=address",
     "slab choice fullest + warm 2": "slab-choice=fullest warm-slabs=2",
