@@ -25,8 +25,8 @@ each kernel's package.
 every rule (`hksim rules --set-modes`), then random scripts over every set of modes (`hksim rules --random N --all-modes`).
 """
 
-NOTES = """Other rules were checked only by reading the source of each version. R2, R11 and R17 have no script: compaction needs fragmented
-memory, khugepaged is not deterministic, and fault-around concerns files. R3 needs sizes that 5.15 and 6.1 do not have. `cargo test`
+NOTES = """Other rules were checked only by reading the source of each version. R2 and R17 have no script: compaction needs fragmented
+memory, and fault-around concerns files. Those of R11, which wait for full scans of khugepaged, ran from Linux 7.2 on. R3 needs sizes that 5.15 and 6.1 do not have. `cargo test`
 checks R5 on the running kernel. Before Linux 6.7 only the number of huge entries is compared, since there are no page-table scans.
 
 R1 includes R1b, and R9, R13, R16, R18, R19, R24 and R27 stand for all rules of that number (R13 for R13, R13a, R13b, ...): they shared
