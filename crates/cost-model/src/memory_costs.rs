@@ -50,8 +50,10 @@ pub struct MemoryCosts {
     pub huge_pages_skipped: Option<String>,
     /// One addition after another: the time of a processor cycle.
     pub cycle: Cost,
-    /// Sequential lines, per line: `memset` in pieces of 1 KiB.
+    /// Sequential lines, per line: `memset` in pieces of 1 KiB, in the order of their addresses.
     pub fill: CostCurve,
+    /// Lines of short ranges, per line: the same in scattered order.
+    pub pieces: CostCurve,
     /// Scattered writes that do not depend on each other, per line, in small pages.
     pub scatter: CostCurve,
     /// The same in huge pages.
@@ -78,10 +80,11 @@ impl MemoryCosts {
     }
 
     /// All curves with their names.
-    pub fn curves(&self) -> [(&'static str, &CostCurve); 5] {
-        let MemoryCosts { fill, scatter, scatter_huge, chase, chase_huge, .. } = self;
+    pub fn curves(&self) -> [(&'static str, &CostCurve); 6] {
+        let MemoryCosts { fill, pieces, scatter, scatter_huge, chase, chase_huge, .. } = self;
         [
             ("fill", fill),
+            ("pieces", pieces),
             ("scatter", scatter),
             ("scatter_huge", scatter_huge),
             ("chase", chase),

@@ -11,7 +11,7 @@ use crate::code_costs::CodeCosts;
 use crate::memory_costs::MemoryCosts;
 
 /// Version of the file format.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -403,9 +403,17 @@ mod tests {
         let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, kernel_share: 0.75, rounds: 9 };
         let fill = CostCurve(vec![CostAt { bytes: 65_536, cost }, CostAt { bytes: 131_072, cost }]);
         let none = CostCurve::default;
-        let (scatter, scatter_huge, chase, chase_huge) = (none(), none(), none(), none());
-        let memory =
-            MemoryCosts { huge_pages_skipped: None, cycle: cost, fill, scatter, scatter_huge, chase, chase_huge };
+        let (pieces, scatter, scatter_huge, chase, chase_huge) = (fill.clone(), none(), none(), none(), none());
+        let memory = MemoryCosts {
+            huge_pages_skipped: None,
+            cycle: cost,
+            fill,
+            pieces,
+            scatter,
+            scatter_huge,
+            chase,
+            chase_huge,
+        };
         let profile = Profile {
             version: VERSION,
             machine: "a \"processor\"".into(),
@@ -424,7 +432,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 8", "version = 7"),
+            ("version = 9", "version = 8"),
             ("bytes = 65536", "bytes = 262144"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),

@@ -132,8 +132,10 @@ fn of_memory(report: &SimReport, time: &Time, profile: &Profile, per_call: f64) 
 fn line_name(part: LinePart) -> &'static str {
     match part {
         LinePart::ProgramSequential => "the program's lines in sequence",
+        LinePart::ProgramShort => "the program's lines in short ranges",
         LinePart::ProgramIsolated => "the program's other lines",
         LinePart::FillingSequential => "zeros and copies in sequence",
+        LinePart::FillingShort => "zeros and copies in short ranges",
         LinePart::FillingIsolated => "other zeros and copies",
         LinePart::BookkeepingSequential => "the allocator's own lines in sequence",
         LinePart::BookkeepingIsolated => "the allocator's other lines",

@@ -39,7 +39,7 @@ fn costs_match_a_c_program() {
 
 /// A profile with round numbers as costs.
 const PROFILE: &str =
-    "version = 8\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
+    "version = 9\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| {
@@ -220,7 +220,7 @@ fn an_invalid_profile_is_refused() {
     for (text, needle) in [
         ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
-        (&profile(&["madvise_call"]).replace("version = 8", "version = 7"), "version 7"),
+        (&profile(&["madvise_call"]).replace("version = 9", "version = 8"), "version 8"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),

@@ -112,13 +112,17 @@ fn what_cannot_be_timed_is_skipped_or_said() {
     assert!(rows[1]["reason"].as_str().is_some_and(|why| why.contains("needs 7 rounds")), "{}", rows[1]);
     let is_free = |row: &&Value| row["policy"]["purge"] == "free";
     let free = rows.iter().find(is_free).expect("a design that frees lazily without delay");
-    assert_eq!(free["verdict"], "skipped");
-    assert!(free["reason"].as_str().is_some_and(|why| why.contains("--purge free")) && free["measured"].is_null());
+    assert!(free["changed"].is_null() && free["measured"].is_object(), "{free}");
+    let pool = bench.json("validate rm.hkt --time --profile p.toml --huge thp,hugetlb --runs 2");
+    let pool = &timed(&pool).1[1];
+    assert_eq!(pool["verdict"], "skipped");
+    assert!(pool["reason"].as_str().is_some_and(|why| why.contains("hugetlb pool")) && pool["measured"].is_null());
     let text = bench.ok(line);
-    for part in ["row 0 again: ratio", "a replay does not wait", "skipped: the instructions", "(--seed ", "profile: m"]
-    {
+    for part in ["row 0 again: ratio", "a replay does not wait", "(--seed ", "profile: m"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let text = bench.ok("validate rm.hkt --time --profile p.toml --huge thp,hugetlb --runs 2");
+    assert!(text.contains("skipped: the instructions"), "{text}");
     let csv = bench.ok(&format!("{line} --format csv"));
     assert!(csv.contains(",trace_name,verdict") && csv.lines().count() == rows.len() + 1, "{csv}");
 }

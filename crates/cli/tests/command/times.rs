@@ -14,14 +14,16 @@ pub fn profile() -> String {
         format!("low_ns = {}\nmedian_ns = {ns}\nhigh_ns = {}\nkernel_share = 1.0\nrounds = 9\n", ns * 0.9, ns * 1.3)
     };
     let mut text =
-        "version = 8\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
+        "version = 9\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
             .to_string();
-    for (number, operation) in crate::calibrate::OPERATIONS.into_iter().enumerate() {
+    let lazy = ["free_page", "free_page_again", "free_huge", "free_huge_again"];
+    for (number, operation) in crate::calibrate::OPERATIONS.into_iter().chain(lazy).enumerate() {
         text += &format!("[costs.{operation}]\n{}", quartiles(1200.0 + 10.0 * number as f64));
     }
     text += &format!("[memory.cycle]\n{}", quartiles(0.25));
     for (curve, costs) in [
         ("fill", [0.5, 1.0, 4.0]),
+        ("pieces", [0.5, 1.25, 8.0]),
         ("scatter", [1.5, 1.75, 12.0]),
         ("scatter_huge", [1.5, 1.5, 9.0]),
         ("chase", [1.0, 40.0, 300.0]),
@@ -70,6 +72,8 @@ fn the_time_of_a_design_is_the_sum_of_its_counts_times_costs() {
         "",
         "--huge never",
         "--huge never --purge-delay 0 --slab 16K",
+        "--huge never --purge free --purge-delay 0",
+        "--purge free --purge-delay 1us",
         "--huge never --prefault touch --free-order address",
         "--prefault populate --free-order fifo",
         "--front-cache 8",
@@ -166,8 +170,8 @@ fn a_budget_limits_time() {
     assert!(ran.code == Some(1) && ran.stdout.contains("ns per call (at most "), "{}", ran.stdout);
     write("", "default", ns);
     assert!(bench.refused("check b.toml").contains("design.a: ns_per_call: needs `profile`"));
-    write(with_profile, "default+purge=free", ns);
-    assert!(bench.refused("check b.toml").contains("not measured with --purge free"));
+    write(with_profile, "default+huge=hugetlb", ns);
+    assert!(bench.refused("check b.toml").contains("not measured with pages of the hugetlb pool"));
 }
 
 #[test]
@@ -178,14 +182,14 @@ fn a_time_that_is_not_known_has_a_reason() {
         assert!(sim.get("time").is_none() && sim.get("lines").is_none(), "{line}");
         sim["time_skipped"].as_str().unwrap_or_else(|| panic!("no reason: {line}")).to_string()
     };
-    let free = skipped("sim rm.hkt --purge free --profile p.toml");
-    assert_eq!(free, "the instructions of the allocator were not measured with --purge free");
-    let sweep = bench.ok("sweep rm.hkt --purge free,dontneed --profile p.toml");
-    assert!(sweep.contains(&format!("no ns/call: {free}")) && sweep.contains("in installs"), "{sweep}");
+    let pool = skipped("sim rm.hkt --huge hugetlb --profile p.toml");
+    assert_eq!(pool, "the instructions of the allocator were not measured with pages of the hugetlb pool");
+    let sweep = bench.ok("sweep rm.hkt --huge hugetlb,thp --profile p.toml");
+    assert!(sweep.contains(&format!("no ns/call: {pool}")) && sweep.contains("in installs"), "{sweep}");
     // One timed design has none to be compared with; of three, the two that are timed are compared.
-    let sweep = bench.ok("sweep rm.hkt --purge free,dontneed,none --profile p.toml");
+    let sweep = bench.ok("sweep rm.hkt --huge hugetlb,thp,never --profile p.toml");
     assert!(!sweep.contains("in installs") && sweep.contains("ns per call"), "{sweep}");
-    assert!(sweep.contains("Not compared, because their time is not known: `--purge free`"), "{sweep}");
+    assert!(sweep.contains("Not compared, because their time is not known: `--huge hugetlb`"), "{sweep}");
     let (kernel, _) =
         profile().split_once("[memory.cycle]").map(|(head, tail)| (head.to_string(), tail.len())).expect("it");
     std::fs::write(bench.path("p.toml"), kernel).expect("a file");

@@ -14,6 +14,8 @@ LINE_BYTES = 64
 MIB = 1 << 20
 # A dependent load through more memory overlaps with the next calls.
 OVERLAP_BYTES = MIB
+# Chains of such loads at a time.
+CHAINS = 2
 LIST_STEPS = ["block-counted", "block-reversed", "block-merged", "block-collected"]
 
 
@@ -64,8 +66,9 @@ def reuses(lines, sizes):
             yield pages == "huge_pages", between, less(missed[pages], fewer)
 
 
-def lines(sim, costs, accessor, isolated, bytes_max=math.inf):
-    """Nanoseconds of an accessor's lines: sequential ones by `fill`, isolated ones by the curve of this name."""
+def lines(sim, costs, accessor, isolated, bytes_max=math.inf, chains=1):
+    """Nanoseconds of an accessor's lines: sequential ones by `fill`, those of short ranges by `pieces`, isolated ones by the curve of
+    this name."""
     total = 0.0
     for counted in sim["lines"]["accessors"]:
         if counted["accessor"] != accessor:
@@ -73,10 +76,13 @@ def lines(sim, costs, accessor, isolated, bytes_max=math.inf):
         for is_huge, size, accesses in reuses(counted, sim["lines"]["cache_lines"]):
             huge = costs[isolated + "_huge"]
             alone = huge if is_huge and huge else costs[isolated]
+            short = costs["fill" if accessor == "bookkeeping" else "pieces"]
+            curves = {"sequential": costs["fill"], "short": short, "isolated": alone}
             for pattern, count in accesses.items():
-                curve, between = (costs["fill"], size) if pattern == "sequential" else (alone, min(size, bytes_max))
-                first = 0.0 if accessor == "program" else cost(curve, 0)
-                total += count * max(cost(curve, between) - first, 0.0)
+                curve, between = curves[pattern], min(size, bytes_max) if pattern == "isolated" else size
+                in_code = cost(curve, 0) if accessor == "bookkeeping" else 0.0
+                waits = chains if pattern == "isolated" else 1
+                total += count * max(cost(curve, between) - in_code, 0.0) / waits
     return total
 
 
@@ -98,21 +104,21 @@ def footprint(costs, kind, size):
 
 
 def installs_again(refaults, kind):
-    return [(part["returned_bytes_min"], part["installs"]) for part in refaults[kind]]
+    # The middle of each range: from 0 to 8 MiB, and from there on to double its start.
+    return [(part["returned_bytes_min"] * 3 // 2 or 4 * MIB, part["installs"]) for part in refaults[kind]]
 
 
 def kernel(sim, costs):
     """Nanoseconds of faults and calls in a program, from memory that no cache holds."""
     ns = lambda operation: costs[operation]["median_ns"]
     done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
-    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"],
-               done["madv_free_pages"]]
+    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"]]
     assert not any(unknown), unknown
     by_hand = sim["installs"]["by_reason"]["prefault"] if sim["policy"]["prefault"] == "touch" else 0
     spacing = {part["events_min"]: part["installs"] for part in done["fault_spacing"]}
     touched = max(sum(spacing.values()), 1)
     filling = max(spacing.get(0, 0) - by_hand, 0) / touched
-    apart = sum(number for events, number in spacing.items() if events > 0) / touched
+    apart = sum(number * min(math.log2(events) // 1 / 6, 1.0) for events, number in spacing.items() if events > 0) / touched
     rest = 1 - filling - apart
 
     def small(size, number, operation, near=0.0):
@@ -157,6 +163,10 @@ def kernel(sim, costs):
         "page_table": done["page_tables_allocated"],
         "dontneed_page": done["madv_dontneed_pages"] - done["madv_dontneed_folio_pages"],
         "dontneed_huge": done["madv_dontneed_huge_pages"],
+        "free_page": done["madv_free_pages"] - done["madv_free_repeated_pages"],
+        "free_page_again": done["madv_free_repeated_pages"],
+        "free_huge": done["madv_free_huge_pages"] - done["madv_free_repeated_huge_pages"],
+        "free_huge_again": done["madv_free_repeated_huge_pages"],
         "munmap_page": done["unmapped_pages"] - done["unmapped_folio_pages"],
         "munmap_huge": done["unmapped_huge_pages"],
         "drop_folio_page": dropped,
@@ -180,7 +190,7 @@ def terms(sim, profile, table):
         "calls": sim["calls"] * cycle_ns,
         "program's lines": lines(sim, costs, "program", "scatter"),
         "filling": lines(sim, costs, "filling", "scatter"),
-        "allocator's loads": lines(sim, costs, "bookkeeping", "chase", OVERLAP_BYTES),
+        "allocator's loads": lines(sim, costs, "bookkeeping", "chase", OVERLAP_BYTES, CHAINS),
         "lists": lists(sim, costs),
         "kernel": kernel(sim, profile["costs"]),
     }

@@ -14,7 +14,7 @@ use crate::memory_costs::{CostAt, CostCurve, MemoryCosts};
 use crate::profile::Cost;
 
 /// Amounts of memory, powers of two: the first fits into any first-level cache, the last into no cache that a program has alone.
-const SIZES: [u64; 12] = [
+const SIZES: [u64; 13] = [
     16 << 10,
     32 << 10,
     64 << 10,
@@ -25,6 +25,7 @@ const SIZES: [u64; 12] = [
     2 << 20,
     4 << 20,
     8 << 20,
+    16 << 20,
     32 << 20,
     128 << 20,
 ];
@@ -75,7 +76,8 @@ pub(super) fn costs() -> Result<MemoryCosts, MeasureError> {
     let (scatter_huge, chase_huge) = huge.unwrap_or_default();
     let cycle =
         Cost::of((0..ROUNDS).map(|_| cycle_ns()).collect(), 1.0).ok_or_else(|| io::Error::other("no rounds"))?;
-    Ok(MemoryCosts { huge_pages_skipped, cycle, fill: filled()?, scatter, scatter_huge, chase, chase_huge })
+    let (fill, pieces) = filled()?;
+    Ok(MemoryCosts { huge_pages_skipped, cycle, fill, pieces, scatter, scatter_huge, chase, chase_huge })
 }
 
 /// The time of one access, of `count` that `run` makes.
@@ -116,27 +118,33 @@ fn chain(mut sum: u64) -> u64 {
     sum
 }
 
-/// Times `memset` piece by piece.
-fn filled() -> Result<CostCurve, MeasureError> {
+/// Times `memset` piece by piece: in the order of the addresses, and in scattered order.
+fn filled() -> Result<(CostCurve, CostCurve), MeasureError> {
     let mut sizes = [&SIZES[..], &[FIRST_CACHE]].concat();
     sizes.sort_unstable();
     let areas = areas(Granule::Page, &sizes)?;
     areas.iter().for_each(|area| area.fill());
-    let mut rounds = Rounds::of(&areas);
+    let (mut in_order, mut scattered) = (Rounds::of(&areas), Rounds::of(&areas));
+    let mut random = Rng::with_seed(0);
     for _ in 0..ROUNDS {
-        for (area, rounds) in areas.iter().zip(rounds.each()) {
-            let passes = (ACCESSES * LINE_BYTES).div_ceil(area.bytes());
-            let fill = || {
-                let pieces = (0..area.bytes()).step_by(FILL_BYTES as usize);
-                pieces.for_each(|at| area.fill_part(at, FILL_BYTES));
-            };
-            if area.bytes() <= WARM_BYTES_MAX {
-                (0..WARM_PASSES).for_each(|_| fill());
-            }
-            rounds.push(ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill())));
+        for (area, (in_order, scattered)) in areas.iter().zip(in_order.each().zip(scattered.each())) {
+            let mut pieces: Vec<u64> = (0..area.bytes()).step_by(FILL_BYTES as usize).collect();
+            in_order.push(filled_ns(area, &pieces));
+            random.shuffle(&mut pieces);
+            scattered.push(filled_ns(area, &pieces));
         }
     }
-    Ok(rounds.curve())
+    Ok((in_order.curve(), scattered.curve()))
+}
+
+/// The time of a line, if the pieces that begin at these places are filled one after another.
+fn filled_ns(area: &Area, pieces: &[u64]) -> f64 {
+    let passes = (ACCESSES * LINE_BYTES).div_ceil(area.bytes());
+    let fill = || pieces.iter().for_each(|&at| area.fill_part(at, FILL_BYTES));
+    if area.bytes() <= WARM_BYTES_MAX {
+        (0..WARM_PASSES).for_each(|_| fill());
+    }
+    ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill()))
 }
 
 fn areas(granule: Granule, sizes: &[u64]) -> io::Result<Vec<Area>> {
@@ -206,7 +214,11 @@ mod tests {
             println!("{name}: {ns:.2?}");
             let sizes: Vec<u64> =
                 curve.0.iter().map(|point| point.bytes).filter(|bytes| bytes.is_power_of_two()).collect();
-            assert_eq!((sizes, curve.0.len() > SIZES.len()), (SIZES.to_vec(), name == "fill"), "{curve:?}");
+            assert_eq!(
+                (sizes, curve.0.len() > SIZES.len()),
+                (SIZES.to_vec(), ["fill", "pieces"].contains(&name)),
+                "{curve:?}"
+            );
             assert!(curve.0.iter().all(|point| is_range(&point.cost)), "{name}: {curve:?}");
         }
         for chase in [&costs.chase, &costs.chase_huge] {

@@ -35,23 +35,41 @@ impl Accessor {
 /// Accesses to lines, by how the processor finds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByPattern {
-    /// To the line after the accessor's previous one, or after the line that was accessed last: the processor fetches such
-    /// lines ahead.
+    /// In a long run of lines that follow each other, whoever accesses them: the processor fetches such lines ahead.
     pub sequential: u64,
-    /// To any other line.
+    /// In a run that is short so far, after its first line.
+    pub short: u64,
+    /// To a line that follows neither the accessor's previous one nor the line that was accessed last: the first one of a run.
     pub isolated: u64,
 }
 
+/// How the processor finds a line: the fields of [`ByPattern`], in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    Sequential,
+    Short,
+    Isolated,
+}
+
+impl Pattern {
+    pub(super) const COUNT: usize = 3;
+}
+
 impl ByPattern {
+    pub(super) fn of([sequential, short, isolated]: [u64; Pattern::COUNT]) -> ByPattern {
+        ByPattern { sequential, short, isolated }
+    }
+
     /// Their sum.
     pub fn total(self) -> u64 {
-        self.sequential + self.isolated
+        self.sequential + self.short + self.isolated
     }
 
     /// Without those of `part`. Misses are estimates, so a part may exceed the whole.
     fn minus(self, part: ByPattern) -> ByPattern {
         ByPattern {
             sequential: self.sequential.saturating_sub(part.sequential),
+            short: self.short.saturating_sub(part.short),
             isolated: self.isolated.saturating_sub(part.isolated),
         }
     }
@@ -72,6 +90,7 @@ impl Misses {
         let Misses { small_pages, huge_pages } = self;
         ByPattern {
             sequential: small_pages.sequential + huge_pages.sequential,
+            short: small_pages.short + huge_pages.short,
             isolated: small_pages.isolated + huge_pages.isolated,
         }
     }

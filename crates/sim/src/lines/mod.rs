@@ -27,6 +27,7 @@ use hksim_policy::PAGE_BYTES;
 
 use crate::tlb::PageSize;
 pub(crate) use chunks::hash_of;
+use counts::Pattern;
 pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
 pub(crate) use run::Lines;
@@ -52,15 +53,23 @@ const HUGE_LINES: u64 = PMD_PAGES * PAGE_LINES;
 /// A line that has no address, and no line after it has one.
 const NO_LINE: u64 = u64::MAX - 1;
 
-/// Misses of small pages, then of huge ones: sequential ones, then isolated ones.
-type Counters = [[u64; 2]; 2];
+/// The most lines of a short run: 8 KiB. Such runs in scattered order take four times as long beyond the last cache as the same
+/// lines in order, runs of 16 KiB twice as long, and runs of 64 KiB as long (docs/lab/time-terms.md).
+const SHORT_LINES: u64 = 128;
+
+/// By pattern.
+type Counted = [u64; Pattern::COUNT];
+/// Misses of small pages, then of huge ones.
+type Counters = [Counted; 2];
 
 /// Who accesses, and how.
 #[derive(Clone, Copy)]
 struct Access {
     accessor: Accessor,
-    /// Whether the first line is one that does not follow another.
-    is_isolated: bool,
+    /// The pattern of the first line.
+    first: Pattern,
+    /// That of the others.
+    rest: Pattern,
 }
 
 /// A sample, and the caches that it serves.
@@ -107,7 +116,7 @@ impl Served {
         }
         if missing > 0 {
             let size = page_size((sampled << *shift) / PAGE_LINES);
-            found.add(access.accessor, caches.start + missing - 1, size, access.is_isolated, 1);
+            found.add(access.accessor, caches.start + missing - 1, size, access.first, 1);
         }
     }
 
@@ -134,7 +143,7 @@ impl Served {
             let start = if chunk == first_chunk { sampled.start as u32 % CHUNK_LINES } else { 0 };
             let end = if chunk == last_chunk { last as u32 % CHUNK_LINES + 1 } else { CHUNK_LINES };
             self.access_chunk(chunk, start..end, access, found, page_size);
-            access.is_isolated = false;
+            access.first = access.rest;
             chunk += 1;
         }
     }
@@ -155,10 +164,10 @@ impl Served {
             // A huge page maps all lines of a chunk or none, but for the coarsest samples.
             let line = (chunk << CHUNK_SHIFT | u64::from(group.first)) << *shift;
             let size = page_size(line / PAGE_LINES);
-            let isolated = u64::from(group.first == first && access.is_isolated);
+            let firsts = u64::from(group.first == first);
             let largest = caches.start + group.missing - 1;
-            found.add(access.accessor, largest, size, false, u64::from(group.lines) - isolated);
-            found.add(access.accessor, largest, size, true, isolated);
+            found.add(access.accessor, largest, size, access.rest, u64::from(group.lines) - firsts);
+            found.add(access.accessor, largest, size, access.first, firsts);
         });
         let new = accessed & !known.touched;
         if new != 0 && caches.start == 0 && access.accessor != Accessor::Kernel {
@@ -175,7 +184,8 @@ impl Served {
         while chunk < chunks.end {
             let end = (chunk / huge_chunks * huge_chunks + huge_chunks).min(chunks.end);
             let size = page_size((chunk << (CHUNK_SHIFT + self.shift)) / PAGE_LINES);
-            found.add(accessor, self.caches.end - 1, size, false, u64::from(CHUNK_LINES) * (end - chunk));
+            let lines = u64::from(CHUNK_LINES) * (end - chunk);
+            found.add(accessor, self.caches.end - 1, size, Pattern::Sequential, lines);
             chunk = end;
         }
         if self.caches.start == 0 && accessor != Accessor::Kernel {
@@ -197,12 +207,15 @@ pub struct LineModel {
     /// From the finest on.
     samples: Box<[Served]>,
     found: Found,
-    /// Accesses of each accessor: sequential ones, then isolated ones.
-    accesses: [[u64; 2]; Accessor::ALL.len()],
+    /// Accesses of each accessor.
+    accesses: [Counted; Accessor::ALL.len()],
     /// For each accessor, the line after the one that it accessed last.
     next: [u64; Accessor::ALL.len()],
-    /// The line that was accessed last by anybody.
+    /// For each accessor, the lines of the run that this line would continue.
+    run_lines: [u64; Accessor::ALL.len()],
+    /// The line that was accessed last by anybody, and the lines of its run.
     latest: u64,
+    latest_run_lines: u64,
 }
 
 /// What is found in the samples.
@@ -234,7 +247,9 @@ impl LineModel {
             found: Found { misses: Box::default(), footprint: Footprint::new(finest) },
             accesses: Default::default(),
             next: [NO_LINE; Accessor::ALL.len()],
+            run_lines: Default::default(),
             latest: NO_LINE,
+            latest_run_lines: 0,
         }
     }
 
@@ -252,21 +267,32 @@ impl LineModel {
         }
     }
 
-    /// Counts an access to a line, and passes it over to the others up to `last`. Tells whether it is isolated.
+    /// Counts an access to the lines from `first` to `last`, and tells how the processor finds them.
     #[inline(always)]
-    fn count(&mut self, first: u64, last: u64, accessor: Accessor) -> bool {
-        let is_isolated = first != self.next[accessor as usize] && first != self.latest + 1;
-        self.next[accessor as usize] = last + 1;
-        self.latest = last;
-        self.accesses[accessor as usize][usize::from(is_isolated)] += 1;
-        is_isolated
+    fn count(&mut self, first: u64, last: u64, accessor: Accessor) -> Access {
+        let by = accessor as usize;
+        let (mut run, mut pattern) = (last + 1 - first, None);
+        if first == self.next[by] {
+            run += self.run_lines[by];
+        } else if first == self.latest + 1 {
+            run += self.latest_run_lines;
+        } else {
+            pattern = Some(Pattern::Isolated);
+        }
+        let rest = if run <= SHORT_LINES { Pattern::Short } else { Pattern::Sequential };
+        let pattern = pattern.unwrap_or(rest);
+        (self.next[by], self.run_lines[by]) = (last + 1, run);
+        (self.latest, self.latest_run_lines) = (last, run);
+        self.accesses[by][pattern as usize] += 1;
+        self.accesses[by][rest as usize] += last - first;
+        Access { accessor, first: pattern, rest }
     }
 
     #[inline(never)]
     fn access_line(&mut self, line: u64, accessor: Accessor, page_size: &impl Fn(u64) -> PageSize) {
-        let is_isolated = self.count(line, line, accessor);
+        let access = self.count(line, line, accessor);
         if (line ^ hash_of(line >> HASHED_BITS)) & self.finest_mask == 0 {
-            self.access_sampled(line, Access { accessor, is_isolated }, page_size);
+            self.access_sampled(line, access, page_size);
         }
     }
 
@@ -291,16 +317,15 @@ impl LineModel {
     /// Accesses several lines.
     #[inline(never)]
     fn access_range(&mut self, first: u64, last: u64, accessor: Accessor, page_size: &impl Fn(u64) -> PageSize) {
-        let is_isolated = self.count(first, last, accessor);
-        self.accesses[accessor as usize][0] += last - first;
+        let access = self.count(first, last, accessor);
         for served in &mut self.samples {
             let sampled = among(first, last, served.shift);
             // The next sample is a part of this one.
             if sampled.is_empty() {
                 break;
             }
-            let is_isolated = is_isolated && is_sampled(first, served.shift);
-            served.access_range(sampled, Access { accessor, is_isolated }, &mut self.found, page_size);
+            let first = if is_sampled(first, served.shift) { access.first } else { access.rest };
+            served.access_range(sampled, Access { first, ..access }, &mut self.found, page_size);
         }
     }
 
@@ -314,8 +339,7 @@ impl LineModel {
     }
 
     fn counts_of(&self, accessor: Accessor) -> AccessorLines {
-        let [sequential, isolated] = self.accesses[accessor as usize];
-        let mut least = [[u64::MAX; 2]; 2];
+        let mut least: Counters = [[u64::MAX; Pattern::COUNT]; 2];
         let mut misses = Vec::new();
         let mut evicts = true;
         for Served { window, shift, caches, .. } in &self.samples {
@@ -323,7 +347,7 @@ impl LineModel {
                 // If a cache evicts nothing, neither does a larger one: its coarser sample would only add an error.
                 if evicts {
                     let missed = &self.found.misses[accessor as usize][cache..caches.end];
-                    let mut sampled = [0; 4];
+                    let mut sampled = [0; 2 * Pattern::COUNT];
                     for missed in missed.iter().map(|missed| missed.as_flattened()) {
                         sampled.iter_mut().zip(missed).for_each(|(sum, count)| *sum += count);
                     }
@@ -333,17 +357,17 @@ impl LineModel {
                     }
                 }
                 evicts &= window.fills(cache - caches.start);
-                let of_size = |[sequential, isolated]: [u64; 2]| ByPattern { sequential, isolated };
-                misses.push(Misses { small_pages: of_size(least[0]), huge_pages: of_size(least[1]) });
+                let [small_pages, huge_pages] = least.map(ByPattern::of);
+                misses.push(Misses { small_pages, huge_pages });
             }
         }
-        AccessorLines { accessor, accesses: ByPattern { sequential, isolated }, misses }
+        AccessorLines { accessor, accesses: ByPattern::of(self.accesses[accessor as usize]), misses }
     }
 }
 
 impl Found {
     #[inline(always)]
-    fn add(&mut self, accessor: Accessor, cache: usize, size: PageSize, is_isolated: bool, count: u64) {
-        self.misses[accessor as usize][cache][usize::from(size == PageSize::Huge)][usize::from(is_isolated)] += count;
+    fn add(&mut self, accessor: Accessor, cache: usize, size: PageSize, pattern: Pattern, count: u64) {
+        self.misses[accessor as usize][cache][usize::from(size == PageSize::Huge)][pattern as usize] += count;
     }
 }

@@ -29,9 +29,8 @@ fn both(
         let accessor = random.pick(&Accessor::ALL);
         let size = |page: u64| if page.is_multiple_of(3) { PageSize::Huge } else { PageSize::Base };
         model.access(at..at + bytes, accessor, size);
-        for line in at / LINE_BYTES..(at + bytes).div_ceil(LINE_BYTES) {
-            stack.access(line, accessor, size(line * LINE_BYTES / 4096));
-        }
+        let lines = at / LINE_BYTES..(at + bytes).div_ceil(LINE_BYTES);
+        stack.access(lines, accessor, |line| size(line * LINE_BYTES / 4096));
     }
     (model.counts(), stack)
 }

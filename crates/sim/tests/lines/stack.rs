@@ -1,6 +1,7 @@
 //! The oracle: an LRU stack as a list, searched from its top, and every access with its distance.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use hksim_sim::lines::{Accessor, ByPattern, Misses};
 use hksim_sim::tlb::PageSize;
@@ -9,7 +10,10 @@ use hksim_sim::tlb::PageSize;
 #[derive(Clone, Copy)]
 struct Access {
     accessor: Accessor,
+    /// Whether the line follows one that was accessed before.
     is_sequential: bool,
+    /// Lines of the run that it continues, up to the end of the range that it is part of.
+    run: u64,
     size: PageSize,
     /// Distinct lines since the line was last accessed, itself included; `u64::MAX` for its first access.
     distance: u64,
@@ -20,12 +24,23 @@ struct Access {
 pub struct Stack {
     lines: Vec<u64>,
     known: HashSet<u64>,
-    previous: [Option<u64>; Accessor::ALL.len()],
+    /// The line that each accessor accessed last, and how many lines of its run there are.
+    previous: [Option<(u64, u64)>; Accessor::ALL.len()],
+    /// The same of all.
+    latest: Option<(u64, u64)>,
     accesses: Vec<Access>,
 }
 
 impl Stack {
-    pub fn access(&mut self, line: u64, accessor: Accessor, size: PageSize) {
+    /// Accesses lines one after another, in pages of the sizes that `size` gives.
+    pub fn access(&mut self, lines: Range<u64>, accessor: Accessor, size: impl Fn(u64) -> PageSize) {
+        let start = self.accesses.len();
+        lines.for_each(|line| self.access_line(line, accessor, size(line)));
+        let run = self.accesses.last().map_or(0, |access| access.run);
+        self.accesses[start..].iter_mut().for_each(|access| access.run = run);
+    }
+
+    fn access_line(&mut self, line: u64, accessor: Accessor, size: PageSize) {
         let latest = self.lines.last().copied();
         if latest == Some(line) {
             return;
@@ -35,9 +50,13 @@ impl Stack {
         let distance = found.map_or(u64::MAX, |at| (self.lines.len() - at) as u64);
         found.map(|at| self.lines.remove(at));
         self.lines.push(line);
-        let previous = self.previous[accessor as usize].replace(line);
-        let is_sequential = [previous, latest].into_iter().flatten().any(|before| before + 1 == line);
-        self.accesses.push(Access { accessor, is_sequential, size, distance });
+        let follows = |(before, _): &(u64, u64)| before + 1 == line;
+        let latest = self.latest.filter(follows);
+        let followed = self.previous[accessor as usize].filter(follows).or(latest);
+        let run = followed.map_or(1, |(_, run)| run + 1);
+        self.previous[accessor as usize] = Some((line, run));
+        self.latest = Some((line, run));
+        self.accesses.push(Access { accessor, is_sequential: followed.is_some(), run, size, distance });
     }
 
     /// Number of accesses.
@@ -76,7 +95,11 @@ impl OfAccessor {
 fn by_pattern<'a>(accesses: impl Iterator<Item = &'a Access>) -> ByPattern {
     let mut found = ByPattern::default();
     for access in accesses {
-        *(if access.is_sequential { &mut found.sequential } else { &mut found.isolated }) += 1;
+        *match access {
+            Access { is_sequential: false, .. } => &mut found.isolated,
+            Access { run: ..=128, .. } => &mut found.short,
+            Access { run: 129.., .. } => &mut found.sequential,
+        } += 1;
     }
     found
 }
