@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted times of designs beside measured ones: the fitted numbers of the time model, its terms, and its errors.
+"""Predicted times of designs beside measured ones: the costs of the model's code, its terms, and its errors.
 
     cargo build --release -p hksim
     tools/time-model/time_model.py measure --hksim target/release/hksim --out times.json traces/*.hkt
@@ -9,7 +9,8 @@
 `measure` calibrates, simulates every design on every recording, and times replays on the preloaded allocator in rounds of
 random order (`hksim compare`). It keeps the counts of the simulations, so that the other commands measure nothing.
 `evaluate` prints errors of predicted times and of predicted ratios of designs, on the recordings that --fit does not name;
-`terms` the same with and without each term of the model, after a new fit of the two fitted numbers each time.
+`terms` the same with and without each term of the model, after a new fit of the two numbers of the profile's `code` to the
+recordings that --fit names each time; without --fit with those of the profile.
 
 A replay also does work of its own, which is the same for all designs of a recording. Its time is measured by a replay
 without an allocator, and added to the predictions. Recordings with threads are replayed on one thread.
@@ -42,6 +43,8 @@ DESIGNS = [words.split() for words in [
     "prefault=populate",
     "prefault=memset",
     "purge=dontneed purge-delay=0",
+    "purge=free purge-delay=0",
+    "huge=never purge=free purge-delay=0",
     "huge=never front-cache=32",
     "huge=never slab=16K",
     "free-order=address",
@@ -86,8 +89,13 @@ def per_call(data):
         for row in recording["rows"]:
             sim, costs = row["sim"], data["profile"]["memory"]
             terms = model.terms(sim, data["profile"], table)
+            in_order = costs | {"pieces": costs["fill"]}
             terms["loads, scattered"] = model.lines(sim, costs, "bookkeeping", "scatter")
+            terms["loads, one chain"] = model.lines(sim, costs, "bookkeeping", "chase", model.OVERLAP_BYTES)
+            terms["loads, four chains"] = terms["loads, one chain"] / 4
             terms["loads, any distance"] = model.lines(sim, costs, "bookkeeping", "chase")
+            terms["program's lines, all in order"] = model.lines(sim, in_order, "program", "scatter")
+            terms["kernel, every fault apart"] = model.kernel(sim, data["profile"]["costs"], 0)
             terms["kernel, warm"] = sim["system_time"]["median_s"] * 1e9
             found[name, row["design"]] = {term: ns / sim["calls"] for term, ns in terms.items()}
     return found
@@ -115,6 +123,12 @@ def fit(data, terms, names, fitted, fixed):
     return [max(right[0] / a, 0.0), 0.0] if cycles[1] < 0 else [0.0, max(right[1] / d, 0.0)]
 
 
+def calibrated(data, fitted):
+    """Cycles of each fitted term as the profile has them."""
+    costs = dict(zip(FITTED, errors.oracle().cycles_of_code(data["profile"], None, None)))
+    return [costs[term] for term in fitted]
+
+
 def print_terms(arguments):
     data, names = read(arguments)
     terms = per_call(data)
@@ -122,14 +136,16 @@ def print_terms(arguments):
     variants = {"all terms": (FITTED, fixed)}
     variants |= {f"without {term}": ([left for left in FITTED if left != term], fixed) for term in FITTED}
     variants |= {f"without {term}": (FITTED, [left for left in fixed if left != term]) for term in fixed}
-    for term, other in (("allocator's loads", "loads, scattered"), ("allocator's loads", "loads, any distance"),
+    for term, other in (("allocator's loads", "loads, scattered"), ("allocator's loads", "loads, one chain"),
+                        ("allocator's loads", "loads, four chains"), ("allocator's loads", "loads, any distance"),
+                        ("program's lines", "program's lines, all in order"), ("kernel", "kernel, every fault apart"),
                         ("kernel", "kernel, warm")):
         variants[f"{other} in place of {term}"] = (FITTED, [other if left == term else left for left in fixed])
     print("| Model | Cycles per instruction, per call | Pairs apart: right / wrong | Ratio error, median / p90 "
           "| Level error, median / p90 |")
     print("|---|--:|--:|--:|--:|")
     for name, (fitted, rest) in variants.items():
-        cycles = fit(data, terms, names, fitted, rest)
+        cycles = fit(data, terms, names, fitted, rest) if names else calibrated(data, fitted)
 
         def predicted(recording, row):
             found = terms[recording, row["design"]]

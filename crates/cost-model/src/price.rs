@@ -230,14 +230,6 @@ impl Work {
         self
     }
 
-    /// The median of the system time of the work, in seconds: that of several parts is their sum.
-    ///
-    /// # Errors
-    /// The profile lacks the cost of an operation.
-    pub fn median_s(&self, profile: &Profile) -> Result<f64, CostError> {
-        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.median_ns).sum::<f64>() / 1e9)
-    }
-
     /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, which contained this many present pages in total.
     pub fn add_collapses(&mut self, blocks: u64, present_pages: u64) {
         let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);
@@ -276,12 +268,23 @@ impl Work {
         Ok(Some(price.widened()))
     }
 
-    /// Median processor time of the work in kernel and user mode, in seconds.
+    /// The processor time of the work in kernel and user mode: what a program that waits for it takes longer. On the
+    /// profile's machine.
+    ///
+    /// # Errors
+    /// The profile lacks the cost of an operation.
+    pub fn processor_price(&self, profile: &Profile) -> Result<Price, CostError> {
+        let mut price = Price::default();
+        self.costs(profile)?.iter().for_each(|(number, cost)| price.add(*number, &cost.of_processor()));
+        Ok(price.widened())
+    }
+
+    /// The median of that, in seconds: that of several parts is their sum.
     ///
     /// # Errors
     /// The profile lacks the cost of an operation.
     pub fn processor_s(&self, profile: &Profile) -> Result<f64, CostError> {
-        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.processor_ns()).sum::<f64>() / 1e9)
+        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.of_processor().median_ns).sum::<f64>() / 1e9)
     }
 
     /// Each count with its cost per operation.

@@ -237,9 +237,11 @@ impl Cost {
         Ok(())
     }
 
-    /// Median processor time of the rounds, in kernel and user mode.
-    pub fn processor_ns(&self) -> f64 {
-        self.median_ns / self.kernel_share
+    /// The processor time of the rounds, in kernel and user mode.
+    pub fn of_processor(&self) -> Cost {
+        let [low_ns, median_ns, high_ns] =
+            [self.low_ns, self.median_ns, self.high_ns].map(|kernel_ns| kernel_ns / self.kernel_share);
+        Cost { low_ns, median_ns, high_ns, kernel_share: 1.0, rounds: self.rounds }
     }
 }
 
@@ -395,7 +397,7 @@ mod tests {
     fn a_cost_is_valid_even_if_no_sample_was_the_kernels() {
         let cost = Cost::of(vec![2.0, 3.0], 0.0).expect("two rounds");
         assert_eq!(cost.check(), Ok(()));
-        assert!(cost.processor_ns() > 1.0, "{cost:?}");
+        assert!(cost.of_processor().median_ns > 1.0, "{cost:?}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub fn kernel_terms(
     let per_call = NS_PER_S / calls.max(1) as f64;
     let mut terms = Vec::new();
     for (part, count, work) in kernel.parts() {
-        let ns_per_call = work.median_s(profile)? * per_call;
+        let ns_per_call = work.processor_s(profile)? * per_call;
         let term = Term { part: TimePart::Kernel, name: part.name().to_string(), count, ns_per_call };
         terms.extend((count > 0).then_some((part, term)));
     }

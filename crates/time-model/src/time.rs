@@ -87,6 +87,9 @@ pub enum NoTime {
     /// The instructions of a setting are not known.
     #[error("the instructions of the allocator were not measured with {0}")]
     NotCalibrated(&'static str),
+    /// What a program pays for writes to lazily freed pages is not counted.
+    #[error("single pages were freed with MADV_FREE, and what it costs to write to them again is not counted")]
+    LazilyFreed,
     /// The kernel's part is not known.
     #[error("{0}")]
     NoKernel(String),
@@ -103,9 +106,13 @@ impl Time {
             return Err(NoTime::NotCalibrated(setting));
         }
         let (paths, lines) = report.paths.as_ref().zip(report.lines.as_ref()).ok_or(NoTime::NotCounted)?;
+        // The processor walks the page tables and marks the page as written, which no event of the simulation shows.
+        if report.page_operations.operations.madv_free_pages > 0 {
+            return Err(NoTime::LazilyFreed);
+        }
         let per_call = if report.calls == 0 { Err(NoTime::NoCalls) } else { Ok(1.0 / report.calls as f64) }?;
         let Price { low_s, median_s, high_s } =
-            kernel.price(profile).map_err(|why| NoTime::NoKernel(why.to_string()))?;
+            kernel.processor_price(profile).map_err(|why| NoTime::NoKernel(why.to_string()))?;
         let kernel = MedianRange { low: low_s, median: median_s, high: high_s }.times(NS_PER_S);
         let number = instructions(paths, PathCosts::of(&report.policy)).total;
         let instructions = code_ns(&code_costs(profile, memory), number, report.calls);

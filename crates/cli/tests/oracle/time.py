@@ -67,8 +67,8 @@ def reuses(lines, sizes):
 
 
 def lines(sim, costs, accessor, isolated, bytes_max=math.inf, chains=1):
-    """Nanoseconds of an accessor's lines: sequential ones by `fill`, those of short ranges by `pieces`, isolated ones by the curve of
-    this name."""
+    """Nanoseconds of an accessor's lines: sequential ones by `fill`, those of short runs by `pieces`, isolated ones by the curve
+    of this name."""
     total = 0.0
     for counted in sim["lines"]["accessors"]:
         if counted["accessor"] != accessor:
@@ -93,7 +93,7 @@ def lists(sim, costs):
 
 def footprint(costs, kind, size):
     """The cost of a first touch while so much memory passes through the caches."""
-    points = [(mib * MIB, costs[kind + suffix]["median_ns"])
+    points = [(mib * MIB, costs[kind + suffix]["median_ns"] / costs[kind + suffix]["kernel_share"])
               for mib, suffix in [(4, ""), (8, "_8m"), (16, "_16m"), (32, "_32m"), (128, "_128m")]]
     size = min(max(size, points[0][0]), points[-1][0])
     for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
@@ -108,17 +108,20 @@ def installs_again(refaults, kind):
     return [(part["returned_bytes_min"] * 3 // 2 or 4 * MIB, part["installs"]) for part in refaults[kind]]
 
 
-def kernel(sim, costs):
-    """Nanoseconds of faults and calls in a program, from memory that no cache holds."""
-    ns = lambda operation: costs[operation]["median_ns"]
+def kernel(sim, costs, doublings=6):
+    """Nanoseconds of faults and calls in a program, in kernel and user mode, from memory that no cache holds. A fault that comes two to the power of
+    `doublings` events after another is apart from it."""
+    ns = lambda operation: costs[operation]["median_ns"] / costs[operation]["kernel_share"]
     done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
-    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"]]
+    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"],
+               done["madv_free_pages"]]
     assert not any(unknown), unknown
     by_hand = sim["installs"]["by_reason"]["prefault"] if sim["policy"]["prefault"] == "touch" else 0
     spacing = {part["events_min"]: part["installs"] for part in done["fault_spacing"]}
     touched = max(sum(spacing.values()), 1)
     filling = max(spacing.get(0, 0) - by_hand, 0) / touched
-    apart = sum(number * min(math.log2(events) // 1 / 6, 1.0) for events, number in spacing.items() if events > 0) / touched
+    way = lambda events: min(math.log2(events) // 1 / doublings, 1.0) if doublings else 1.0
+    apart = sum(number * way(events) for events, number in spacing.items() if events > 0) / touched
     rest = 1 - filling - apart
 
     def small(size, number, operation, near=0.0):
@@ -163,8 +166,6 @@ def kernel(sim, costs):
         "page_table": done["page_tables_allocated"],
         "dontneed_page": done["madv_dontneed_pages"] - done["madv_dontneed_folio_pages"],
         "dontneed_huge": done["madv_dontneed_huge_pages"],
-        "free_page": done["madv_free_pages"] - done["madv_free_repeated_pages"],
-        "free_page_again": done["madv_free_repeated_pages"],
         "free_huge": done["madv_free_huge_pages"] - done["madv_free_repeated_huge_pages"],
         "free_huge_again": done["madv_free_repeated_huge_pages"],
         "munmap_page": done["unmapped_pages"] - done["unmapped_folio_pages"],

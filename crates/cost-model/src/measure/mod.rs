@@ -124,7 +124,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
 /// Mapping memory fails, or the profile has no cost of a first touch.
 pub fn control(profile: &Profile) -> Result<f64, ControlError> {
     let write_fault = cost_of(profile, Operation::WriteFault)?;
-    let due_ns = write_fault.processor_ns() * (YARDSTICK_BYTES / PAGE_BYTES) as f64;
+    let due_ns = write_fault.of_processor().median_ns * (YARDSTICK_BYTES / PAGE_BYTES) as f64;
     Ok(yardstick()?.as_nanos() as f64 / due_ns)
 }
 
