@@ -77,6 +77,30 @@ fn who_called_madvise_is_named() {
     assert!(text.contains("who asked for huge pages") && text.contains("advising"), "{text}");
 }
 
+/// Copies are installs of less than a huge page, too, and each has its reason: the one for all pages of the program's memory.
+#[test]
+fn copies_say_why_they_are_not_huge() {
+    for (case, kernel, reason) in [
+        ("copies", "6.18", Some("shared_after_fork")),
+        ("zeros-split", "6.18", Some("huge_zero_page_split")),
+        ("read-first", "6.12", Some("huge_zero_page_split")),
+        ("read-first", "6.18", None),
+    ] {
+        let Some((bench, _)) = recorded(case, "") else { return };
+        let result = bench.json(&format!("sim a.hkm --thp madvise --kernel {kernel}"));
+        let of = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let all: Vec<Value> = of(&result, "regions").iter().flat_map(|region| of(region, "obstacles")).collect();
+        let found = all.iter().filter(|found| found["place"] == reason.unwrap_or("huge_zero_page_split"));
+        let installs: u64 = found.map(|found| number(found, "installs")).sum();
+        assert_eq!(installs, if reason.is_some() { 4 * 512 } else { 0 }, "{case}, Linux {kernel}: {all:?}");
+        let explained: u64 = all.iter().map(|found| number(found, "installs")).sum();
+        let not_huge = number(&result, "installs.total") - number(&result, "installs.by_kind.thp");
+        // The first reads got huge zero pages.
+        let huge_zeros = if case == "copies" { 0 } else { 4 };
+        assert_eq!(explained, not_huge - huge_zeros, "{case}, Linux {kernel}: {result}");
+    }
+}
+
 #[test]
 fn shared_memory_is_counted_by_kind_with_its_lever() {
     let Some((bench, _)) = recorded("shared", "") else { return };
