@@ -205,8 +205,10 @@ impl Expected {
         path: &Path,
     ) -> Result<Option<(Option<Agreement>, LastOperation)>, ValidateError> {
         let files = RunFiles::around(path).map_err(ValidateError::reading("reading the run under the limit"))?;
-        let more_threads = threads(&files)?.saturating_sub(files.files().len() as u64);
-        let varies_bytes = VARIES_PAGES * PAGE_BYTES;
+        let processes = files.files().len() as u64;
+        let more_threads = threads(&files)?.saturating_sub(processes);
+        // The kernel's own memory varies for each process.
+        let varies_bytes = processes * VARIES_PAGES * PAGE_BYTES;
         let kernel_bytes = varies_bytes + self.children_bytes + more_threads * THREAD_PAGES * PAGE_BYTES;
         let [earlier, later] = around(path, setting, self.limit.limit_bytes, [kernel_bytes, varies_bytes])?;
         let [reached_ns, exceeded_ns] = [earlier, later].map(|limit| limit.and_then(|limit| limit.moment_ns));
