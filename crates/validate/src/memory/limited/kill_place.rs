@@ -185,6 +185,10 @@ impl Expected {
             _ if predicted.has_large => {
                 "faults that install more than one page hide how many operations a run has made"
             }
+            // The kernel kills the largest of them, and the others go on until it has ended.
+            _ if !self.is_alone => {
+                "several processes ran when the limit was reached, so the fatal request is not certain"
+            }
             _ if predicted.has_unseen => "it depends on which pages freed by MADV_FREE were written again",
             [one, other] if is_ordered && one.event != other.event => "the program does not repeat itself",
             _ => return Ok(runs.pop()),
