@@ -117,17 +117,21 @@ impl LastOperation {
     /// A recording cannot be read.
     pub fn before_end(mut family: Family, from_ns: u64) -> Result<Option<Self>, FamilyError> {
         let (mut batch, mut operations) = (Vec::new(), vec![0; family.members()]);
-        let mut last: Option<(usize, Step)> = None;
+        let mut last = None;
         while family.next_batch(&mut batch)? {
             for (member, step) in batch.drain(..) {
+                // The parent's note of a child's end requests nothing. It is before that end, at the same time.
+                let is_note = matches!(step.action, Action::ChildEnded { .. });
                 if step.action != Action::End {
                     operations[member] += 1;
-                    last = Some((member, step));
+                    if !is_note {
+                        last = Some((member, operations[member], step));
+                    }
                 } else if step.time_ns >= from_ns {
-                    return Ok(last.map(|(member, step)| Self {
-                        number: operations[member],
-                        time_ns: step.time_ns,
-                        by: words_of(member, &step.action),
+                    return Ok(last.map(|(member, number, Step { time_ns, action, .. })| Self {
+                        number,
+                        time_ns,
+                        by: words_of(member, &action),
                     }));
                 }
             }
