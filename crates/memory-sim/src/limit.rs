@@ -110,29 +110,34 @@ pub struct LastOperation {
 }
 
 impl LastOperation {
-    /// The last operation of any process of the family before the first of them ends at `from_ns` or later; `None` without
-    /// such an end. It is the fatal one if a limit ended that process.
+    /// The fatal operation, if a limit that is reached at `from_ns` ends a process of the family: the last one before the first
+    /// end from then on. It is one of the process that ended, unless that made none since; others may go on until it has ended.
+    /// `None` without such an end.
     ///
     /// # Errors
     /// A recording cannot be read.
     pub fn before_end(mut family: Family, from_ns: u64) -> Result<Option<Self>, FamilyError> {
         let (mut batch, mut operations) = (Vec::new(), vec![0; family.members()]);
-        let mut last = None;
+        let mut last: Vec<Option<(u64, Step)>> = vec![None; family.members()];
+        let mut latest = 0;
         while family.next_batch(&mut batch)? {
             for (member, step) in batch.drain(..) {
-                // The parent's note of a child's end requests nothing. It is before that end, at the same time.
-                let is_note = matches!(step.action, Action::ChildEnded { .. });
-                if step.action != Action::End {
-                    operations[member] += 1;
-                    if !is_note {
-                        last = Some((member, operations[member], step));
-                    }
-                } else if step.time_ns >= from_ns {
-                    return Ok(last.map(|(member, number, Step { time_ns, action, .. })| Self {
+                if step.action == Action::End && step.time_ns >= from_ns {
+                    let is_since = |(_, step): &(u64, Step)| step.time_ns >= from_ns;
+                    let fatal = if last[member].as_ref().is_some_and(is_since) { member } else { latest };
+                    return Ok(last[fatal].take().map(|(number, Step { time_ns, action, .. })| Self {
                         number,
                         time_ns,
-                        by: words_of(member, &action),
+                        by: words_of(fatal, &action),
                     }));
+                }
+                if step.action != Action::End {
+                    operations[member] += 1;
+                }
+                // The parent's note of a child's end requests nothing.
+                if !matches!(step.action, Action::End | Action::ChildEnded { .. }) {
+                    last[member] = Some((operations[member], step));
+                    latest = member;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hksim_linux_mm::{KernelConfig, LimitOutcome, MemoryLimit};
 use hksim_linux_probe::memory_group::MemoryGroup;
@@ -20,6 +20,8 @@ use crate::memory::measure::Program;
 
 /// Interval between two looks at the signals.
 const INTERVAL: Duration = Duration::from_millis(1);
+/// Time in which a killed process ends: its end shows which one it was.
+const DYING: Duration = Duration::from_millis(200);
 /// Pages that the kernel needs for a thread: its stack of 16 KiB, and its record.
 const THREAD_PAGES: u64 = 7;
 /// Runs that are recorded if the first is not killed where it was predicted.
@@ -236,9 +238,13 @@ impl Expected {
         let is_over = AtomicBool::new(false);
         let recorded = thread::scope(|scope| {
             scope.spawn(|| {
+                let mut killed = None;
                 while !is_over.load(Ordering::SeqCst) {
+                    if killed.is_none() && group.kills().is_ok_and(|kills| kills > 0) {
+                        killed = Some(Instant::now());
+                    }
                     // A parent may wait for ever for what a killed child was to do.
-                    if signals.came() || group.kills().is_ok_and(|kills| kills > 0) {
+                    if signals.came() || killed.is_some_and(|at| at.elapsed() >= DYING) {
                         group.kill();
                     }
                     thread::sleep(INTERVAL);
