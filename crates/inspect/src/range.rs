@@ -52,6 +52,11 @@ impl PmdRange {
         self.entry == Entry::Pages && pages == 0
     }
 
+    /// Pages that are neither in memory nor in swap; zero pages are absent, too.
+    pub fn absent_pages(&self) -> u64 {
+        PMD_PAGES.saturating_sub(self.written_pages + self.swapped_pages)
+    }
+
     /// Bytes of memory in pages of 4 KiB.
     pub fn small_bytes(&self) -> u64 {
         self.written_pages * PAGE_BYTES

@@ -52,6 +52,8 @@ pub enum Obstacle {
     TooManyShared,
     /// Its pages were given up with `MADV_FREE`, and none was used since.
     GivenUp,
+    /// Pages are absent, and `userfaultfd` watches the mapping: the kernel fills none of them by itself.
+    Watched,
 }
 
 /// Whether a range can become a huge page.
@@ -89,6 +91,7 @@ impl Obstacle {
             Self::TooManyAbsent => "more pages are absent than max_ptes_none allows",
             Self::TooManySwapped => "more pages are in swap than max_ptes_swap allows",
             Self::GivenUp => "all of its pages were given up with MADV_FREE",
+            Self::Watched => "pages are absent in a mapping that userfaultfd watches",
             Self::TooManyShared => "more pages are shared after a fork than max_ptes_shared allows",
         }
     }
@@ -124,6 +127,9 @@ impl Situation {
         if let Some(place) = place(mapping, range) {
             return verdict(Way::None, Some(Obstacle::Place(place)));
         }
+        if is_watched(mapping, range) {
+            return verdict(Way::None, Some(Obstacle::Watched));
+        }
         let setting = self.refusal(mapping);
         if range.is_empty() {
             return match setting {
@@ -143,7 +149,7 @@ impl Situation {
     /// The limit of khugepaged that a range exceeds. Zero pages count as absent.
     fn limit(&self, range: &PmdRange) -> Option<Obstacle> {
         let exceeds = |pages: u64, limit: Option<u64>| limit.is_some_and(|limit| pages > limit);
-        let absent = PMD_PAGES - range.written_pages - range.swapped_pages;
+        let absent = range.absent_pages();
         if range.written_pages == 0 || exceeds(absent, self.khugepaged.max_ptes_none) {
             Some(Obstacle::TooManyAbsent)
         } else if exceeds(range.swapped_pages, self.khugepaged.max_ptes_swap) {
@@ -162,6 +168,16 @@ impl Situation {
     fn collapses_by_call(&self, mapping: &Mapping, range: &PmdRange) -> bool {
         let is_allowed = self.disable != ThpDisable::All && (self.advises_all || !mapping.has(b"nh"));
         is_allowed && (range.written_pages > 0 || range.zero_pages > 0 && mapping.anonymous_bytes > 0)
+    }
+}
+
+/// Whether `userfaultfd` keeps a huge page out: a collapse may not fill absent pages of a mapping that it watches
+/// (`userfaultfd_armed` in mm/khugepaged.c), and the first write to a range is the business of the one who watches for
+/// missing pages.
+fn is_watched(mapping: &Mapping, range: &PmdRange) -> bool {
+    match range.is_empty() {
+        true => mapping.has(b"um"),
+        false => [b"um", b"uw", b"ui"].into_iter().any(|flag| mapping.has(flag)) && range.absent_pages() > 0,
     }
 }
 
@@ -255,5 +271,22 @@ mod tests {
         assert_eq!(verdict(&mapping(&[]), &guarded), place(PlaceObstacle::GuardPage));
         let read_only = Mapping { mode: "r--p".to_string(), ..mapping(&[]) };
         assert_eq!(verdict(&read_only, &range(0)), place(PlaceObstacle::NotWritable));
+    }
+
+    #[test]
+    fn userfaultfd_keeps_absent_pages_absent() {
+        let verdict = |flag: [u8; 2], range: PmdRange| {
+            let verdict = situation(ThpMode::Always).verdict(&mapping(&[flag]), &range);
+            (verdict.way, verdict.obstacle == Some(Obstacle::Watched))
+        };
+        let zero = PmdRange { zero_pages: 1, ..range(511) };
+        for flag in [*b"um", *b"uw"] {
+            for incomplete in [range(1), range(511), zero] {
+                assert_eq!(verdict(flag, incomplete), (Way::None, true), "{incomplete:?}");
+            }
+            assert_eq!(verdict(flag, range(512)), (Way::Khugepaged, false));
+        }
+        assert_eq!(verdict(*b"um", range(0)), (Way::None, true));
+        assert_eq!(verdict(*b"uw", range(0)), (Way::NextFault, false));
     }
 }

@@ -199,6 +199,14 @@ impl Files {
         Ok(open.writer.push(Event { time_ns, thread, op, site })?)
     }
 
+    /// Writes the events so far of all address spaces, in case the recorder is killed.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn flush(&mut self) -> Result<(), MemoryRecordError> {
+        self.open.values_mut().try_for_each(|open| Ok(open.writer.flush()?))
+    }
+
     /// Completes the file of an address space that ended at `time_ns`. Losses without a known place are put at its end.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A recording in progress: records are taken from the rings, interpreted, and written to files.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hksim_memory_trace::{End, ExitStatus, Footer, Op, ThpDisabled};
 
@@ -16,6 +16,8 @@ use crate::thp_guard::ThpGuard;
 
 /// Interval between two reads of the rings.
 const INTERVAL: Duration = Duration::from_millis(2);
+/// Longest time until an event is in its file, once it is settled: what a killed recorder loses.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of records that are interpreted between two reads of the rings.
 const RECORDS_BETWEEN_READS: u64 = 1024;
 /// Minimum age of a record when it is used. By then all rings hold the records before it, even if the host of a
@@ -40,6 +42,7 @@ impl Session {
         has_ended: impl Fn() -> bool,
         mut must_stop: impl FnMut() -> bool,
     ) -> Result<bool, MemoryRecordError> {
+        let mut flushed = Instant::now();
         loop {
             let has_ended = has_ended();
             let is_last = has_ended || must_stop();
@@ -52,6 +55,10 @@ impl Session {
             }
             let found = self.merger.take_all();
             self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS), &mut must_stop)?;
+            if flushed.elapsed() >= FLUSH_INTERVAL {
+                self.files.flush()?;
+                flushed = Instant::now();
+            }
             if !found {
                 thread::sleep(INTERVAL);
             }
@@ -154,5 +161,82 @@ impl Session {
     /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.
     pub fn lost(&self) -> u64 {
         self.interpreter.lost.max(self.merger.lost())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use hksim_memory_trace::{Beginning, Calls, Faults, Header, Inherited, TouchKind, Visibility};
+
+    use super::*;
+    use crate::call_log::CallLog;
+    use crate::machine;
+    use crate::merge::BACKLOG_BYTES_MAX;
+    use crate::record::{Record, Samples, What};
+    use crate::source::Events;
+
+    const VISIBILITY: Visibility = Visibility { faults: Faults::All, calls: Calls::Stops };
+
+    fn header() -> Header {
+        Header {
+            producer: "test".to_string(),
+            run_id: "1-1".to_string(),
+            command: Vec::new(),
+            input: None,
+            directory: None,
+            environment: BTreeMap::new(),
+            pid: 1,
+            image: 0,
+            beginning: Beginning::Exec,
+            visibility: VISIBILITY,
+            machine: machine::machine(false, true),
+            inherited: Inherited::default(),
+            stack_depth: None,
+            history: Vec::new(),
+        }
+    }
+
+    /// A recording in which so many records of processes that are not recorded wait.
+    fn session(records: u64) -> Session {
+        let log = Arc::new(CallLog::default());
+        for time_ns in 0..records {
+            let what = What::Fault { address: 0, kind: TouchKind::Read };
+            log.push_earlier(Record { time_ns, pid: 2, tid: 2, what });
+        }
+        let events = Events { rings: Vec::new(), samples: Samples::Faults, visibility: VISIBILITY, open: Vec::new() };
+        let output = std::env::temp_dir().join("hksim-session-test.hkm");
+        Session {
+            merger: Merger::new(events, log, BACKLOG_BYTES_MAX),
+            interpreter: Interpreter::of_running(None),
+            files: Files::create(&output, header(), 0).expect("a temporary directory"),
+            check: FaultCheck::new(0),
+            guard: None,
+            program_end: None,
+        }
+    }
+
+    fn waiting(session: &mut Session) -> u64 {
+        std::iter::from_fn(|| session.merger.next_until(u64::MAX)).count() as u64
+    }
+
+    /// Processes that fork without end make records during a turn, so a turn that looks for no end has none.
+    #[test]
+    fn a_turn_with_many_records_ends_when_the_recording_must_stop() {
+        let all = 10 * RECORDS_BETWEEN_READS;
+        for (looks, interpreted) in [(1, RECORDS_BETWEEN_READS), (4, 4 * RECORDS_BETWEEN_READS), (11, all)] {
+            let mut session = session(all);
+            session.merger.take_all();
+            let mut looked = 0;
+            let mut must_stop = || {
+                looked += 1;
+                looked == looks
+            };
+            session.interpret_and_read(u64::MAX, &mut must_stop).expect("no file is written");
+            assert_eq!(all - waiting(&mut session), interpreted, "told to stop at look {looks}");
+            session.files.discard();
+        }
     }
 }

@@ -53,7 +53,7 @@ pub use advisers::AdvisedUse;
 pub use family::{Family, FamilyError};
 pub use family_total::FamilyTotal;
 pub use hksim_linux_mm::{ByKind, Installs};
-pub use limit::LastOperation;
+pub use limit::{LastOperation, OF_RELATIVE};
 pub use named_sites::{NamedAdviser, NamedSite, caller_words};
 pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};

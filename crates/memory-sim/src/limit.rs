@@ -73,8 +73,7 @@ impl Watch {
         }
         self.operations[member] += 1;
         if met.out_of_memory.is_some() && self.exceeded.is_none() {
-            let process = if member == 0 { "" } else { "another process of the family: " };
-            let by = format!("{process}{}", words(&step.action));
+            let by = words_of(member, &step.action);
             self.exceeded = Some(Exceeded { operation: self.operations[member], time_ns: step.time_ns, by });
         }
     }
@@ -96,32 +95,59 @@ impl Watch {
     }
 }
 
-/// An operation of a recorded process.
+/// How the words begin for an operation of a relative of the process whose recording was asked for.
+pub const OF_RELATIVE: &str = "another process of the family: ";
+
+/// The last operation of a recorded process before a limit ended it or a relative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastOperation {
-    /// Its number, as that of the fatal operation in a [`MemoryLimit`].
+    /// Its number in its process, as that of the fatal operation in a [`MemoryLimit`].
     pub number: u64,
-    /// What it requested, in words.
+    /// When, in nanoseconds since the start of the recording.
+    pub time_ns: u64,
+    /// What it requested, in words, after [`OF_RELATIVE`] for a relative.
     pub by: String,
 }
 
 impl LastOperation {
-    /// The last one of the recording that was asked for; `None` without any. If a limit has ended the process, it is the fatal
-    /// one.
+    /// The fatal operation, if a limit that is reached at `from_ns` ends a process of the family: the last one before the first
+    /// end from then on. It is one of the process that ended, unless that made none since; others may go on until it has ended.
+    /// `None` without such an end.
     ///
     /// # Errors
     /// A recording cannot be read.
-    pub fn of(mut family: Family) -> Result<Option<Self>, FamilyError> {
-        let (mut batch, mut number, mut last) = (Vec::new(), 0, None);
+    pub fn before_end(mut family: Family, from_ns: u64) -> Result<Option<Self>, FamilyError> {
+        let (mut batch, mut operations) = (Vec::new(), vec![0; family.members()]);
+        let mut last: Vec<Option<(u64, Step)>> = vec![None; family.members()];
+        let mut latest = 0;
         while family.next_batch(&mut batch)? {
-            let own = batch.drain(..).filter(|(member, step)| *member == 0 && step.action != Action::End);
-            for (_, step) in own {
-                number += 1;
-                last = Some(step.action);
+            for (member, step) in batch.drain(..) {
+                if step.action == Action::End && step.time_ns >= from_ns {
+                    let is_since = |(_, step): &(u64, Step)| step.time_ns >= from_ns;
+                    let fatal = if last[member].as_ref().is_some_and(is_since) { member } else { latest };
+                    return Ok(last[fatal].take().map(|(number, Step { time_ns, action, .. })| Self {
+                        number,
+                        time_ns,
+                        by: words_of(fatal, &action),
+                    }));
+                }
+                if step.action != Action::End {
+                    operations[member] += 1;
+                }
+                // The parent's note of a child's end requests nothing.
+                if !matches!(step.action, Action::End | Action::ChildEnded { .. }) {
+                    last[member] = Some((operations[member], step));
+                    latest = member;
+                }
             }
         }
-        Ok(last.map(|action| Self { number, by: words(&action) }))
+        Ok(None)
     }
+}
+
+/// What an operation of a member of a family requests.
+fn words_of(member: usize, action: &Action) -> String {
+    format!("{}{}", if member == 0 { "" } else { OF_RELATIVE }, words(action))
 }
 
 /// What an operation requests.

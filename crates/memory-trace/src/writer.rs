@@ -100,14 +100,20 @@ impl Writer {
         self.events_total + u64::from(self.events)
     }
 
+    /// Writes the events so far: if this process is killed, the file has them.
+    ///
+    /// # Errors
+    /// A chunk cannot be written.
+    pub fn flush(&mut self) -> Result<(), MemoryTraceError> {
+        if self.events > 0 { self.write_chunk() } else { Ok(()) }
+    }
+
     /// Writes the rest and the footer.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn finish(mut self, footer: &Footer) -> Result<(), MemoryTraceError> {
-        if self.events > 0 {
-            self.write_chunk()?;
-        }
+        self.flush()?;
         let json = to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
         let plain_bytes = json.len() as u32;
         self.write(Kind::Footer, plain_bytes, 0, json)

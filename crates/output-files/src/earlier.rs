@@ -8,6 +8,9 @@ use crate::claim::Claim;
 use crate::error::OutputError;
 use crate::planted::{folder_of, refuse_planted};
 
+/// Random digits in the name of a trace that is not finished (`hksim-record`).
+const UNFINISHED_DIGITS: usize = 16;
+
 /// An earlier recording that was set aside. Without [`Earlier::keep`] it gets its name back: nothing replaced it.
 #[derive(Debug)]
 pub struct Earlier {
@@ -33,6 +36,9 @@ impl Earlier {
         let is_device = fs::metadata(&trace).is_ok_and(|metadata| !metadata.is_file());
         let claim = if is_device { None } else { Claim::new(&trace)? };
         let interrupted = if claim.is_some() { interrupted(&trace) } else { Vec::new() };
+        if claim.is_some() {
+            remove_unfinished(&trace);
+        }
         let mut earlier = Earlier { moved: Vec::new(), interrupted, _claim: claim };
         let has_events = fs::metadata(&trace).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
         let folder = hksim_recording_files::folder(&trace);
@@ -71,11 +77,27 @@ impl Drop for Earlier {
 /// The directories that killed recorders of this user left next to an output. The caller has claimed the output, so no
 /// other recorder to it runs.
 fn interrupted(output: &Path) -> Vec<PathBuf> {
+    left(output, |data, rest| data.is_dir() && rest.starts_with("recording-"))
+}
+
+/// Removes traces that killed recorders of this user had not finished, `.app.hkt.0123456789abcdef`: they cannot be recovered. The
+/// caller has claimed the output.
+fn remove_unfinished(output: &Path) {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let is_random = |rest: &str| rest.len() == UNFINISHED_DIGITS && rest.bytes().all(is_digit);
+    // What cannot be removed does no harm.
+    left(output, |data, rest| data.is_file() && is_random(rest)).iter().for_each(|path| drop(fs::remove_file(path)));
+}
+
+/// Own files and directories next to an output whose names are `.app.hkt.` and a rest, in order.
+fn left(output: &Path, is_wanted: impl Fn(&fs::Metadata, &str) -> bool) -> Vec<PathBuf> {
     let Some(name) = output.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let prefix = format!(".{name}.recording-");
+    let prefix = format!(".{name}.");
     let is_left = |entry: &fs::DirEntry| {
-        let own = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw());
-        own && entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
+        let data = entry.metadata().ok().filter(|data| data.uid() == rustix::process::geteuid().as_raw());
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+        data.zip(rest).is_some_and(|(data, rest)| is_wanted(&data, rest))
     };
     let entries = fs::read_dir(folder_of(output)).into_iter().flatten().flatten();
     let mut left: Vec<PathBuf> = entries.filter(is_left).map(|entry| entry.path()).collect();
@@ -110,4 +132,26 @@ fn remove(old: &Path, is_recording: fn(&Path) -> bool) -> Result<(), OutputError
 
 fn io(path: &Path, action: &'static str, source: std::io::Error) -> OutputError {
     OutputError::Io { path: path.to_path_buf(), action, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_traces_of_killed_recorders_are_removed_and_interrupted_ones_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = folder.path().join("a.hkt");
+        let kept = [".a.hkt.0123456789abcdeg", ".a.hkt.0123456789abcde", ".b.hkt.0123456789abcdef", ".a.hkt.part"];
+        for name in kept.iter().chain(&[".a.hkt.0123456789abcdef"]) {
+            fs::write(folder.path().join(name), "").expect("a file");
+        }
+        fs::create_dir(folder.path().join(".a.hkt.recording-x")).expect("a folder");
+        let notes = Earlier::set_aside(&output, |_| true).expect("nothing is in the way").keep();
+        assert!(notes.len() == 1 && notes[0].contains(".a.hkt.recording-x is an interrupted recording"), "{notes:?}");
+        let entries = fs::read_dir(folder.path()).expect("the folder").flatten().map(|entry| entry.file_name());
+        let left: std::collections::BTreeSet<_> = entries.filter_map(|name| name.into_string().ok()).collect();
+        let expected = kept.into_iter().chain([".a.hkt.recording-x"]).map(str::to_string).collect();
+        assert_eq!(left, expected);
+    }
 }

@@ -98,12 +98,8 @@ fn at_start(info: &MemoryInfo<'_>) -> Vec<String> {
     };
     let states: Vec<String> =
         start.page_bytes.iter().map(|(state, size)| format!("{} {}", bytes(*size), state.replace('_', " "))).collect();
-    let had = format!(
-        "{} resident in {} ({})",
-        bytes(start.resident_bytes),
-        units::of(start.mappings, "mapping"),
-        states.join(", ")
-    );
+    let parts = if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
+    let had = format!("{} resident in {}{parts}", bytes(start.resident_bytes), units::of(start.mappings, "mapping"));
     let mut lines = vec![line("at the start", &had), line("stopped for", &units::time(stopped_ns))];
     if lazy_unknown_bytes > 0 {
         let unknown = format!("whether {} were given up with MADV_FREE", bytes(lazy_unknown_bytes));

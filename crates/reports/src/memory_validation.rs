@@ -23,7 +23,9 @@ pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
         lines.push(
             "runs: in a memory control group, whose limit is larger by what the kernel needs for a process; -> with room \
              for what is not known exactly; killed in: this operation of a recorded run under the limit, which is the \
-             predicted one (same), within what can differ from it, or not; peak charge: without a limit, measured with up to 64 pages charged in advance"
+             predicted one (same), within what can differ from it, where the model reaches the limit in the run's own \
+             order of threads or processes, or not; peak charge: without a limit, measured with up to 64 pages charged in \
+             advance"
                 .to_string(),
         );
     }

@@ -77,6 +77,31 @@ fn who_called_madvise_is_named() {
     assert!(text.contains("who asked for huge pages") && text.contains("advising"), "{text}");
 }
 
+/// Copies are installs of less than a huge page, too, and each has its reason: the one for all pages of the program's memory.
+#[test]
+fn copies_say_why_they_are_not_huge() {
+    for (case, kernel, reason) in [
+        ("copies", "6.18", Some("shared_after_fork")),
+        ("zeros-split", "6.18", Some("huge_zero_page_split")),
+        ("read-first", "6.12", Some("huge_zero_page_split")),
+        ("read-first", "6.18", None),
+    ] {
+        let Some((bench, _)) = recorded(case, "") else { return };
+        let result = bench.json(&format!("sim a.hkm --thp madvise --kernel {kernel}"));
+        let of = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let all: Vec<Value> = of(&result, "regions").iter().flat_map(|region| of(region, "obstacles")).collect();
+        let found = all.iter().filter(|found| found["place"] == reason.unwrap_or("huge_zero_page_split"));
+        // After a fork a page of the C library may be copied, too.
+        let installs = found.map(|found| number(found, "installs")).max().unwrap_or_default();
+        assert_eq!(installs, if reason.is_some() { 4 * 512 } else { 0 }, "{case}, Linux {kernel}: {all:?}");
+        let explained: u64 = all.iter().map(|found| number(found, "installs")).sum();
+        let not_huge = number(&result, "installs.total") - number(&result, "installs.by_kind.thp");
+        // The first reads got huge zero pages.
+        let huge_zeros = if case == "copies" { 0 } else { 4 };
+        assert_eq!(explained, not_huge - huge_zeros, "{case}, Linux {kernel}: {result}");
+    }
+}
+
 #[test]
 fn shared_memory_is_counted_by_kind_with_its_lever() {
     let Some((bench, _)) = recorded("shared", "") else { return };
@@ -98,8 +123,9 @@ fn shared_memory_is_counted_by_kind_with_its_lever() {
 fn a_pool_that_is_too_small_for_a_heap_is_told() {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:")?.trim().parse::<u64>().ok());
-    if free.unwrap_or_default() < 40 {
-        return eprintln!("skipped: no hugetlb pool on this machine with 40 free pages (vm.nr_hugepages)");
+    // The recorder gets the setting, too.
+    if free.unwrap_or_default() < 60 {
+        return eprintln!("skipped: no hugetlb pool on this machine with 60 free pages (vm.nr_hugepages)");
     }
     let bench = Bench::new();
     if !can_record() || bench.compile(data("memory-answers.c"), "app", &["-O1"]).is_none() {
@@ -112,7 +138,8 @@ fn a_pool_that_is_too_small_for_a_heap_is_told() {
     if number(&all, "hugetlb_bytes_peak") == 0 {
         return eprintln!("skipped: this C library has no glibc.malloc.hugetlb");
     }
-    assert!((32 * HUGE..34 * HUGE).contains(&number(&all, "hugetlb_bytes_peak")), "{all}");
+    // A mapping of one page holds three or four pieces.
+    assert!((32 * HUGE..=44 * HUGE).contains(&number(&all, "hugetlb_bytes_peak")), "{all}");
     assert_eq!(number(&all, "hugetlb_maps_failed"), 0);
     let few = bench.json("sim a.hkm --hugetlb-pool 16");
     assert!(number(&few, "hugetlb_bytes_peak") <= 16 * HUGE, "{few}");

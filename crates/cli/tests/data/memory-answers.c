@@ -24,6 +24,14 @@ static FAR void fill(char *at, size_t bytes) {
 // A library that advises memory of somebody else.
 static FAR void advising(char *at, size_t bytes) { madvise(at, bytes, MADV_HUGEPAGE); }
 
+// Advised, of whole huge pages.
+static FAR char *advised(size_t bytes) {
+    char *map = mapped(bytes + HUGE, MAP_PRIVATE);
+    char *at = (char *)(((uintptr_t)map + HUGE - 1) & -HUGE);
+    madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
+}
+
 static FAR char *unadvised(size_t bytes) { return mapped(bytes, MAP_PRIVATE); }
 
 // A figure of /proc/self/smaps_rollup, in bytes.
@@ -61,6 +69,33 @@ int main(int argc, char **argv) {
         at = (char *)(((uintptr_t)at + HUGE - 1) & -HUGE);
         advising(at, 4 * HUGE);
         fill(at, 8 * HUGE);
+    } else if (!strcmp(name, "copies")) {
+        char *at = advised(4 * HUGE);
+        fill(at, 4 * HUGE);
+        int ends[2];
+        if (pipe(ends)) return 1;
+        int child = fork();
+        if (child == 0) {
+            // Until the parent has written.
+            close(ends[1]);
+            _exit(read(ends[0], ends, 1) != 0);
+        }
+        fill(at, 4 * HUGE);
+        close(ends[1]);
+        waitpid(child, 0, 0);
+    } else if (!strcmp(name, "zeros-split")) {
+        char *at = advised(4 * HUGE);
+        for (char *huge = at; huge < at + 4 * HUGE; huge += HUGE) {
+            (void)*(volatile char *)huge;
+            madvise(huge + 2 * PAGE, PAGE, MADV_DONTNEED);
+        }
+        fill(at, 4 * HUGE);
+    } else if (!strcmp(name, "read-first")) {
+        char *at = advised(4 * HUGE);
+        for (char *page = at; page < at + 4 * HUGE; page += PAGE) {
+            (void)*(volatile char *)page;
+            *(volatile char *)page = 1;
+        }
     } else if (!strcmp(name, "shared")) {
         fill(mapped(3 * HUGE, MAP_SHARED), 3 * HUGE);
     } else if (!strcmp(name, "pieces")) {

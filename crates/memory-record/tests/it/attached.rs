@@ -178,6 +178,38 @@ fn recorder_process() {
     let _ = attach(&options(file.into(), huge_pages), pid, || println!("attached"), || false);
 }
 
+/// The recorder of a process, as a process that can be killed.
+fn recorder_of(pid: u32, file: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "attached::recorder_process", "--nocapture"])
+        .envs([("HKSIM_ATTACH_PID", pid.to_string()), ("HKSIM_ATTACH_FILE", file.display().to_string())])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test")
+}
+
+/// Also of a process that does nothing: what it had at the start is soon in the file.
+#[test]
+fn a_killed_recorder_loses_little() {
+    let directory = TempDir::new().expect("a directory");
+    let mut child = Command::new("sleep").arg("100").spawn().expect("a program");
+    let mut recorder = recorder_of(child.id(), &directory.path().join("a.hkm"));
+    let mut said = BufReader::new(recorder.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let attached = said.any(|line| line.contains("attached"));
+    if attached {
+        sleep(Duration::from_secs(3));
+    }
+    let _ = (recorder.kill(), recorder.wait(), child.kill(), child.wait());
+    if !attached {
+        return eprintln!("skipped: the process cannot be attached to");
+    }
+    let left = fs::read_dir(directory.path()).expect("a directory").flatten().map(|entry| entry.path());
+    let left: Vec<PathBuf> = left.filter(|path| path.is_dir()).collect();
+    let report = recover(&left[0], None).expect("a recording");
+    let operations = operations(&report.files[0].path);
+    assert!(operations.iter().any(|op| matches!(op, Op::PagesAtStart(_))), "{} operations", operations.len());
+}
+
 #[test]
 fn a_killed_recorder_leaves_nothing() {
     let Some((directory, program)) = with_program("server.c") else { return };
@@ -188,12 +220,7 @@ fn a_killed_recorder_leaves_nothing() {
         let mut server = Server::start(&program);
         let before = server.state();
         let file = directory.path().join(format!("{round}.hkm"));
-        let recorder = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "attached::recorder_process", "--nocapture"])
-            .envs([("HKSIM_ATTACH_PID", server.pid().to_string()), ("HKSIM_ATTACH_FILE", file.display().to_string())])
-            .stdout(Stdio::null())
-            .spawn();
-        let mut recorder = recorder.expect("this test");
+        let mut recorder = recorder_of(server.pid(), &file);
         sleep(Duration::from_micros(random.below(250_000)));
         recorder.kill().expect("the recorder");
         recorder.wait().expect("the recorder");

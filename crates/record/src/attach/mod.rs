@@ -5,6 +5,7 @@
 //! has ended, or after this process has died.
 
 mod instructions;
+mod leftover;
 pub(crate) mod loaded;
 mod places;
 mod redirect;

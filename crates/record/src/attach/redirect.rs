@@ -14,6 +14,7 @@ use hksim_linux_probe::dynamic_section::Memory;
 use hksim_linux_probe::stopped_thread::StoppedThread;
 
 use crate::attach::instructions::{ENTRY_BYTES, code};
+use crate::attach::leftover;
 use crate::attach::loaded::{Module, Modules, NoModules, text};
 use crate::attach::target::Target;
 use crate::attachment::{
@@ -114,23 +115,28 @@ impl<'a> Plan<'a> {
     /// The process cannot be stopped, or its memory not be written.
     pub fn redirect(&self, object: Option<&Path>, session: &Path) -> Result<Redirection<'a>, RecordError> {
         let mut area = self.area(object, session)?;
-        let at = match &self.earlier {
-            Some(earlier) => earlier.area,
-            None => map(self.target)?,
-        };
-        area.stack_end = at + MAPPING_BYTES as u64;
-        let redirection = Redirection { target: self.target, at };
+        let known = match &self.earlier {
+            Some(earlier) => leftover::release(self.target, earlier.area).map(|()| Some(earlier.area)),
+            None => leftover::find(self.target),
+        }?;
         let slots = self.slots();
         if slots.is_empty() {
-            return Err(redirection.refused("none of its modules calls an allocator function".into()));
+            let why = "none of its modules calls an allocator function".to_string();
+            return Err(RecordError::CannotAttach { pid: self.target.pid, why });
         }
+        let at = known.map_or_else(|| map(self.target), Ok)?;
+        area.stack_end = at + MAPPING_BYTES as u64;
+        let redirection = Redirection { target: self.target, at };
         for (place, (slot, _)) in area.slots.iter_mut().zip(&slots) {
             *place = *slot;
         }
         area.slots_used = slots.len() as u64;
+        // A thread may still come from a slot of an earlier recorder, and must not see a part of the area.
+        area.cancelled = 1;
         let failed = |why| redirection.refused(format!("its memory cannot be written: {why}"));
         self.target.memory.write(at, bytes_of(&area)).map_err(failed)?;
         self.target.memory.write(at + AREA_BYTES as u64, code()).map_err(failed)?;
+        redirection.set_cancelled(0).map_err(failed)?;
         for (slot, index) in slots {
             let entry = at + (AREA_BYTES + index * ENTRY_BYTES) as u64;
             self.target.memory.write(slot.address, &entry.to_ne_bytes()).map_err(failed)?;
@@ -220,20 +226,17 @@ fn same_code(memory: &impl Memory, module: &Module, file: &[u8]) -> bool {
 
 /// A process whose calls are redirected.
 pub struct Redirection<'a> {
-    target: &'a Target,
-    at: u64,
+    pub(super) target: &'a Target,
+    /// Address of the area.
+    pub(super) at: u64,
 }
 
 impl Redirection<'_> {
     /// What the process says now; `None` if it has ended or executes another program.
     pub fn answer(&self) -> Option<Answer> {
-        let field = |offset: usize| {
-            let mut bytes = [0; 4];
-            self.target.memory.read(self.at + offset as u64, &mut bytes).then(|| u32::from_ne_bytes(bytes))
-        };
-        let result = field(offset_of!(Area, result))?;
-        Some(match field(offset_of!(Area, state))? {
-            BEGUN if result == RESULT_RECORDING && field(offset_of!(Area, left))? != 0 => Answer::Left,
+        let result = self.field(offset_of!(Area, result))?;
+        Some(match self.field(offset_of!(Area, state))? {
+            BEGUN if result == RESULT_RECORDING && self.field(offset_of!(Area, left))? != 0 => Answer::Left,
             BEGUN if result == RESULT_RECORDING => Answer::Records,
             BEGUN => Answer::Fails(why_not(result).into()),
             NOT_LOADED => {
@@ -244,11 +247,29 @@ impl Redirection<'_> {
         })
     }
 
+    /// Whether no thread has come along.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.field(offset_of!(Area, state)) == Some(WAITING)
+    }
+
+    /// Whether no thread may begin any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.field(offset_of!(Area, cancelled)).is_some_and(|cancelled| cancelled != 0)
+    }
+
+    fn set_cancelled(&self, cancelled: u32) -> std::io::Result<()> {
+        self.target.memory.write(self.at + offset_of!(Area, cancelled) as u64, &cancelled.to_ne_bytes())
+    }
+
+    fn field(&self, offset: usize) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.target.memory.read(self.at + offset as u64, &mut bytes).then(|| u32::from_ne_bytes(bytes))
+    }
+
     /// Gives the process its slots back, if it has not begun to record.
     pub fn cancel(&self) {
-        let cancelled = 1_u32.to_ne_bytes();
         // If the memory cannot be written, the process has ended.
-        let _ = self.target.memory.write(self.at + offset_of!(Area, cancelled) as u64, &cancelled);
+        let _ = self.set_cancelled(1);
         thread::sleep(CANCEL_DELAY);
         if !matches!(self.answer(), Some(Answer::Waits | Answer::Fails(_))) {
             return;
@@ -266,7 +287,7 @@ impl Redirection<'_> {
         }
     }
 
-    fn refused(&self, why: String) -> RecordError {
+    pub(super) fn refused(&self, why: String) -> RecordError {
         RecordError::CannotAttach { pid: self.target.pid, why }
     }
 }

@@ -317,6 +317,54 @@ fn a_process_without_calls_is_left_as_it_was() {
     }
 }
 
+/// Threads may still come to the instructions of the first recorder, so its memory stays. The others need no more.
+#[test]
+fn many_recorders_of_a_process_without_calls_need_the_memory_of_one() {
+    let dir = scratch();
+    let mut program = Program::start(dir.path(), &[]);
+    program.ask("i 1");
+    let slots = program.slots();
+    let options =
+        Options { output: dir.path().join("app.hkt"), duration: Some(Duration::from_millis(20)), ..Options::default() };
+    let mut mapped_kib = Vec::new();
+    for _ in 0..5 {
+        let why = attach_watched(&options, program.pid(), &mut |_| {}).expect_err("no call").to_string();
+        assert!(why.contains("called no allocator function"), "{why}");
+        mapped_kib.push(program.status("VmSize"));
+    }
+    assert_eq!(mapped_kib, [mapped_kib[0]; 5]);
+    assert_eq!(program.ask("g"), slots);
+    program.end();
+}
+
+#[test]
+fn a_recorder_that_was_killed_before_the_first_call_is_no_obstacle() {
+    let dir = scratch();
+    let mut program = Program::start(dir.path(), &[]);
+    program.ask("i 1");
+    let slots = program.slots();
+    let mut recorder = recorder_process(dir.path(), program.pid());
+    wait_until("it redirects the calls", || program.ask("g") != slots);
+    let options =
+        Options { output: dir.path().join("app.hkt"), duration: Some(Duration::from_millis(20)), ..Options::default() };
+    let attach = |pid| attach_watched(&options, pid, &mut |_| {}).expect_err("no call").to_string();
+    let why = attach(program.pid());
+    assert!(why.contains("another hksim record waits"), "{why}");
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let mapped_kib = program.status("VmSize");
+    let why = attach(program.pid());
+    assert!(why.contains("called no allocator function"), "{why}");
+    assert_eq!((program.ask("g"), program.status("VmSize")), (slots, mapped_kib));
+    program.ask("n 100");
+    program.ask("i 0");
+    let recording = Recording::begin(dir.path(), program.pid(), Options::default());
+    program.ask("w");
+    assert_eq!(counted(&events(&recording.end().traces[0]))[&("allocated", 1077)], 100);
+    assert_eq!(program.ask("g"), slots);
+    program.end();
+}
+
 #[test]
 fn a_program_leaves_the_recording_of_a_dead_recorder() {
     let dir = scratch();

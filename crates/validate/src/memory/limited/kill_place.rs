@@ -3,23 +3,27 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hksim_linux_mm::{KernelConfig, LimitOutcome};
+use hksim_linux_mm::{KernelConfig, LimitOutcome, MemoryLimit};
 use hksim_linux_probe::memory_group::MemoryGroup;
 use hksim_linux_probe::processor::pin_process_here;
 use hksim_linux_probe::signal_handlers::EndingSignals;
-use hksim_memory_sim::{Detail, Family, LastOperation, MemoryRow, Setting, simulate};
+use hksim_memory_sim::{Detail, Family, LastOperation, MemoryRow, OF_RELATIVE, RunFiles, Setting, simulate};
 use hksim_policy::PAGE_BYTES;
 use hksim_text::units::count;
 use serde::{Deserialize, Serialize};
 
-use super::{Expected, RANDOM_PAGES, VARIES_PAGES};
+use super::{Expected, RANDOM_PAGES, VARIES_PAGES, threads};
 use crate::error::ValidateError;
 use crate::memory::measure::Program;
 
 /// Interval between two looks at the signals.
 const INTERVAL: Duration = Duration::from_millis(1);
+/// Time in which a killed process ends: its end shows which one it was.
+const DYING: Duration = Duration::from_millis(200);
+/// Pages that the kernel needs for a thread: its stack of 16 KiB, and its record.
+const THREAD_PAGES: u64 = 7;
 /// Runs that are recorded if the first is not killed where it was predicted.
 const RUNS: usize = 2;
 
@@ -31,6 +35,8 @@ pub enum Agreement {
     Same,
     /// In another one, within what the kernel's own memory and the addresses of a run can differ.
     Within,
+    /// In another order than the recorded one, of threads or processes: where the model puts it in that order.
+    OwnOrder,
     /// Elsewhere.
     Differs,
     /// This cannot be said.
@@ -71,6 +77,7 @@ impl KillPlace {
         match self.agreement {
             Agreement::Same => format!("{event}, same"),
             Agreement::Within => format!("{event}, within"),
+            Agreement::OwnOrder => format!("{event}, own order"),
             Agreement::Differs => format!("{event}, differs"),
             Agreement::Unknown => "unknown".to_string(),
         }
@@ -82,6 +89,8 @@ pub(super) struct Predicted {
     event: u64,
     event_min: u64,
     event_max: Option<u64>,
+    /// What the predicted operation requests, in words.
+    by: String,
     /// One fault can install more than one page, so a run has other operations than the recording.
     has_large: bool,
     /// It depends on writes that the recording does not have.
@@ -95,29 +104,26 @@ impl Predicted {
         let killed = prediction.memory_limit.as_ref().filter(|limit| limit.outcome == LimitOutcome::Killed);
         let Some((limit, event)) = killed.and_then(|limit| Some((limit, limit.event?))) else { return Ok(None) };
         let pages = VARIES_PAGES + if is_fixed { 0 } else { RANDOM_PAGES };
-        let room_bytes = pages * PAGE_BYTES;
-        let at = |limit_bytes: u64| Setting {
-            kernel: KernelConfig { memory_limit_bytes: Some(limit_bytes), ..setting.kernel.clone() },
-            ..setting.clone()
-        };
-        let limits = [limit.limit_bytes.saturating_sub(room_bytes), limit.limit_bytes.saturating_add(room_bytes)];
-        let around = simulate(Family::open(path)?, &limits.map(at), Detail::Figures)?.predictions;
-        let events: Vec<Option<u64>> =
-            around.iter().map(|each| each.memory_limit.as_ref().and_then(|limit| limit.event)).collect();
-        let [earlier, later] = events[..] else { return Ok(None) };
+        let around = around(path, setting, limit.limit_bytes, [pages * PAGE_BYTES; 2])?;
+        let [earlier, later] = around.map(|limit| limit.and_then(|limit| limit.event));
         let kinds = &prediction.installs.by_kind;
         Ok(Some(Self {
             event,
             event_min: earlier.map_or(event, |earlier| earlier.min(event)),
             event_max: later.map(|later| later.max(event)),
+            by: limit.by.clone().unwrap_or_default(),
             has_large: kinds.thp + kinds.mthp > 0,
             has_unseen: prediction.unseen_writes.is_some(),
         }))
     }
 
     /// What a run says that was killed in this operation; `None` if that is not where it was predicted.
-    fn met(&self, run: &LastOperation, predicted_by: Option<&String>) -> Option<Agreement> {
-        if run.number == self.event || (self.has_large && predicted_by == Some(&run.by)) {
+    fn met(&self, run: &LastOperation) -> Option<Agreement> {
+        // Operations are counted in each process.
+        if run.by.starts_with(OF_RELATIVE) != self.by.starts_with(OF_RELATIVE) {
+            return None;
+        }
+        if run.number == self.event || (self.has_large && self.by == run.by) {
             return Some(Agreement::Same);
         }
         let is_within = run.number >= self.event_min && self.event_max.is_none_or(|last| run.number <= last);
@@ -125,27 +131,45 @@ impl Predicted {
     }
 }
 
+/// What becomes of a recorded run under limits that are smaller and larger than this one by so many bytes.
+fn around(
+    path: &Path,
+    setting: &Setting,
+    limit_bytes: u64,
+    [below, above]: [u64; 2],
+) -> Result<[Option<MemoryLimit>; 2], ValidateError> {
+    let at = |limit_bytes: u64| Setting {
+        kernel: KernelConfig { memory_limit_bytes: Some(limit_bytes), ..setting.kernel.clone() },
+        ..setting.clone()
+    };
+    let settings = [limit_bytes.saturating_sub(below), limit_bytes.saturating_add(above)].map(at);
+    let mut limits = simulate(Family::open(path)?, &settings, Detail::Figures)?.predictions.into_iter();
+    Ok([(); 2].map(|()| limits.next().and_then(|prediction| prediction.memory_limit)))
+}
+
 impl Expected {
     /// Records runs under the limit, and compares where they are killed; `None` if no kill was predicted.
-    pub(super) fn kill_place(&self, program: &Program<'_>, folder: &Path) -> Result<Option<KillPlace>, ValidateError> {
+    pub(super) fn kill_place(
+        &self,
+        program: &Program<'_>,
+        setting: &Setting,
+        folder: &Path,
+    ) -> Result<Option<KillPlace>, ValidateError> {
         let Some(predicted) = &self.place else { return Ok(None) };
-        let unknown = |reason: &str| Ok(Some(KillPlace::unknown(reason)));
-        if !self.is_alone {
-            return unknown(
-                "of several processes the kernel kills the largest, which need not be the one that made the request",
-            );
-        }
-        if !self.is_single {
-            return unknown("the threads' operations have another order in each run");
-        }
+        let is_ordered = self.is_alone && self.is_single;
         let mut runs = Vec::new();
         for number in 0..RUNS {
             let path = folder.join(format!("killed-{number}.hkm"));
-            let run = match self.recorded_kill(program, &path)? {
-                Ok(run) => run,
-                Err(reason) => return unknown(&reason),
+            if let Err(reason) = self.record_kill(program, &path)? {
+                return Ok(Some(KillPlace::unknown(&reason)));
+            }
+            let found = match is_ordered {
+                true => LastOperation::before_end(Family::open(&path)?, 0)?.map(|run| (predicted.met(&run), run)),
+                false => self.in_its_own_order(predicted, setting, &path)?,
             };
-            let agreement = predicted.met(&run, self.limit.by.as_ref());
+            let Some((agreement, run)) = found else {
+                return Ok(Some(KillPlace::unknown("it was killed before its first operation")));
+            };
             let place = |agreement| KillPlace {
                 agreement,
                 event: Some(run.number),
@@ -163,8 +187,12 @@ impl Expected {
             _ if predicted.has_large => {
                 "faults that install more than one page hide how many operations a run has made"
             }
+            // The kernel kills the largest of them, and the others go on until it has ended.
+            _ if !self.is_alone => {
+                "several processes ran when the limit was reached, so the fatal request is not certain"
+            }
             _ if predicted.has_unseen => "it depends on which pages freed by MADV_FREE were written again",
-            [one, other] if one.event != other.event => "the program does not repeat itself",
+            [one, other] if is_ordered && one.event != other.event => "the program does not repeat itself",
             _ => return Ok(runs.pop()),
         };
         Ok(runs.pop().map(|place| KillPlace {
@@ -174,12 +202,31 @@ impl Expected {
         }))
     }
 
-    /// The last operation of a recorded run under the limit; the inner error says why there is none.
-    fn recorded_kill(
+    /// Where a run of several threads or processes is killed, whose order is another one in each run: the model is given
+    /// the order of this run, and must reach the limit there, too. `None` if no process ended.
+    fn in_its_own_order(
         &self,
-        program: &Program<'_>,
+        predicted: &Predicted,
+        setting: &Setting,
         path: &Path,
-    ) -> Result<Result<LastOperation, String>, ValidateError> {
+    ) -> Result<Option<(Option<Agreement>, LastOperation)>, ValidateError> {
+        let files = RunFiles::around(path).map_err(ValidateError::reading("reading the run under the limit"))?;
+        let processes = files.files().len() as u64;
+        let more_threads = threads(&files)?.saturating_sub(processes);
+        // The kernel's own memory varies for each process.
+        let varies_bytes = processes * VARIES_PAGES * PAGE_BYTES;
+        let kernel_bytes = varies_bytes + self.children_bytes + more_threads * THREAD_PAGES * PAGE_BYTES;
+        let [earlier, later] = around(path, setting, self.limit.limit_bytes, [kernel_bytes, varies_bytes])?;
+        let [reached_ns, exceeded_ns] = [earlier, later].map(|limit| limit.and_then(|limit| limit.moment_ns));
+        let last = LastOperation::before_end(Family::open(path)?, reached_ns.unwrap_or_default())?;
+        Ok(last.map(|last| {
+            let is_there = reached_ns.is_some() && exceeded_ns.is_none_or(|exceeded_ns| exceeded_ns >= last.time_ns);
+            (is_there.then(|| predicted.met(&last).unwrap_or(Agreement::OwnOrder)), last)
+        }))
+    }
+
+    /// Records a run under the limit that the kernel kills; the inner error says why there is none.
+    fn record_kill(&self, program: &Program<'_>, path: &Path) -> Result<Result<(), String>, ValidateError> {
         // Until the group is removed: values are dropped in the opposite order.
         let signals = EndingSignals::begin();
         let group = MemoryGroup::create().map_err(ValidateError::Group)?;
@@ -191,8 +238,13 @@ impl Expected {
         let is_over = AtomicBool::new(false);
         let recorded = thread::scope(|scope| {
             scope.spawn(|| {
+                let mut killed = None;
                 while !is_over.load(Ordering::SeqCst) {
-                    if signals.came() {
+                    if killed.is_none() && group.kills().is_ok_and(|kills| kills > 0) {
+                        killed = Some(Instant::now());
+                    }
+                    // A parent may wait for ever for what a killed child was to do.
+                    if signals.came() || killed.is_some_and(|at| at.elapsed() >= DYING) {
                         group.kill();
                     }
                     thread::sleep(INTERVAL);
@@ -216,8 +268,7 @@ impl Expected {
         if report.lost_events > 0 {
             return Ok(Err("events of the run that was recorded under the limit were lost".to_string()));
         }
-        let last = LastOperation::of(Family::open(path)?)?;
-        Ok(last.ok_or_else(|| "it was killed before its first operation".to_string()))
+        Ok(Ok(()))
     }
 }
 
@@ -226,15 +277,18 @@ mod tests {
     use super::*;
 
     fn met(predicted: &Predicted, number: u64, by: &str) -> Option<Agreement> {
-        predicted.met(&LastOperation { number, by: by.to_string() }, Some(&"mmap".to_string()))
+        predicted.met(&LastOperation { number, time_ns: 0, by: by.to_string() })
     }
 
     #[test]
     fn a_kill_is_where_it_was_predicted_or_within_what_can_differ() {
-        let exact = Predicted { event: 100, event_min: 97, event_max: Some(105), has_large: false, has_unseen: false };
+        let by = "mmap".to_string();
+        let exact =
+            Predicted { event: 100, event_min: 97, event_max: Some(105), by, has_large: false, has_unseen: false };
         let all = [96, 97, 100, 105, 106].map(|number| met(&exact, number, "mmap"));
         let (same, within) = (Some(Agreement::Same), Some(Agreement::Within));
         assert_eq!(all, [None, within, same, within, None]);
+        assert_eq!(met(&exact, 100, &format!("{OF_RELATIVE}mmap")), None, "the numbers are those of another process");
         let large = Predicted { has_large: true, event_max: None, ..exact };
         assert_eq!(
             [met(&large, 7, "mmap"), met(&large, 7, "munmap"), met(&large, 999, "munmap")],

@@ -11,6 +11,7 @@ mod kill_place;
 mod peak;
 mod run;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, LimitOutcome, MemoryLimit};
@@ -111,7 +112,7 @@ pub(super) fn validate(
     // Without it the program could be the one that wakes khugepaged up.
     let _awake = AdvisedMap::new();
     let collapses_before = sysfs::khugepaged_collapses();
-    let measured = expected.measure(subject, options, folder)?;
+    let measured = expected.measure(subject, setting, options, folder)?;
     let (figures, judged) = match measured {
         Ok(measured) => measured,
         Err(reason) => return Ok(Row { reason: Some(reason), ..row }),
@@ -183,7 +184,7 @@ impl Expected {
             kernel_bytes,
             children_bytes,
             is_alone: children == 0,
-            is_single: has_one_thread(files)?,
+            is_single: threads(files)? <= files.files().len() as u64,
             is_fixed: program.fixes_addresses,
         }))
     }
@@ -192,6 +193,7 @@ impl Expected {
     fn measure(
         &self,
         subject: &Subject<'_>,
+        setting: &Setting,
         options: &Options<'_>,
         folder: &Path,
     ) -> Result<Result<(LimitFigures, Judged), String>, ValidateError> {
@@ -235,7 +237,7 @@ impl Expected {
             return Ok(Err(trouble));
         }
         let killed = match first.holds(predicted) {
-            true => self.kill_place(program, folder)?,
+            true => self.kill_place(program, setting, folder)?,
             false => None,
         };
         let judged = with_peak(judge(predicted, &first, again.as_ref()), peak.as_ref());
@@ -318,19 +320,18 @@ fn failed_too(judged: Judged, difference: &str) -> Judged {
     Judged { verdict: Verdict::Failed, reason: Some(reason), ..judged }
 }
 
-/// Whether every process of a run has one thread with an event.
-fn has_one_thread(files: &RunFiles) -> Result<bool, ValidateError> {
-    let mut events = Vec::new();
+/// The threads with an event of all processes of a run.
+fn threads(files: &RunFiles) -> Result<u64, ValidateError> {
+    let (mut events, mut all) = (Vec::new(), 0);
     for file in files.files() {
         let mut reader = Reader::open(&file.path)?;
-        let mut thread = None;
+        let mut threads = BTreeSet::new();
         while reader.next_chunk(&mut events)? {
-            if events.iter().any(|event| *thread.get_or_insert(event.thread) != event.thread) {
-                return Ok(false);
-            }
+            threads.extend(events.iter().map(|event| event.thread));
         }
+        all += threads.len().max(1) as u64;
     }
-    Ok(true)
+    Ok(all)
 }
 
 #[cfg(test)]

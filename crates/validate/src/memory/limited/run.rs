@@ -80,7 +80,8 @@ impl Start<'_> {
             let running = stopped.go().map_err(|why| why.to_string())?;
             started(pid);
             while !running.has_ended() {
-                if signals.came() {
+                // The outcome is known; a parent may wait for ever for what a killed child was to do.
+                if signals.came() || group.kills().is_ok_and(|kills| kills > 0) {
                     group.kill();
                 }
                 thread::sleep(INTERVAL);
