@@ -399,6 +399,10 @@ mod tests {
         let both =
             work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)]).processor_s(&profile);
         assert!((both.expect("a time") - 4.6).abs() < 1e-9, "the kernel's share is one half");
+        let faults = work(&[(Operation::WriteFault, 1_000_000)]);
+        let [kernel, processor] = [faults.price(&profile), faults.processor_price(&profile)]
+            .map(|price| price.map(|price| [price.low_s, price.median_s, price.high_s]).expect("a price"));
+        assert!(kernel.iter().zip(processor).all(|(kernel, both)| (2.0 * kernel - both).abs() < 1e-9));
         let mut steady = profile.clone();
         let faults = work(&[(Operation::WriteFault, 1_000_000)]);
         steady.costs.values_mut().for_each(|cost| (cost.low_ns, cost.high_ns) = (0.9 * cost.median_ns, cost.median_ns));

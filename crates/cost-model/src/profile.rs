@@ -389,7 +389,8 @@ mod tests {
         let cost = Cost::of((0..=100).rev().map(f64::from).collect(), 0.5);
         let expected = Cost { low_ns: 12.5, median_ns: 25.0, high_ns: 37.5, kernel_share: 0.5, rounds: 101 };
         assert_eq!(cost, Some(expected));
-        assert_eq!(expected.processor_ns(), 50.0);
+        let processor = expected.of_processor();
+        assert_eq!((processor.low_ns, processor.median_ns, processor.high_ns), (25.0, 50.0, 75.0));
         assert_eq!(Cost::of(Vec::new(), 1.0), None);
     }
 
