@@ -1,13 +1,14 @@
 //! The time of accesses to cache lines, from how much memory is accessed between two accesses to the same line.
 //!
-//! An access costs what a loop over that much memory costs per line: of lines in sequence if the line follows the one
-//! before, which the processor fetches ahead; of scattered pieces of 1 KiB in short ranges; and of scattered lines otherwise. The costs of page walks are part of
-//! those of scattered lines, in small and in huge pages. What an access to the allocator's own data costs that hits the first
-//! cache is a part of its instruction's time. It counts for the program's accesses and for what `memset` and `memcpy` fill, whose
-//! instructions nobody counts.
+//! An access costs what a loop over that much memory costs per line: of lines in sequence if the line follows the ones
+//! before, which the processor fetches ahead; of scattered pieces of 1 KiB in short runs; and of scattered lines
+//! otherwise. The costs of page walks are part of those of scattered lines, in small and in huge pages. What an access to
+//! the allocator's own data costs that hits the first cache is a part of its instruction's time. It counts for the
+//! program's accesses and for what `memset` and `memcpy` fill, whose instructions nobody counts.
 //!
 //! The allocator's accesses to its own data that are not in sequence are loads which the next instructions wait for: each
-//! costs a step of a chase through as much memory, but at most through [`OVERLAP_BYTES`], and divided by [`CHAINS`].
+//! costs a step of a chase through as much memory, but at most through [`OVERLAP_BYTES`], and half of it, since calls of
+//! different size classes do not wait for each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +19,9 @@ use crate::memory_costs::{CostCurve, MemoryCosts};
 /// which the processor executes meanwhile. So it costs no more than one that just misses it.
 pub const OVERLAP_BYTES: u64 = 1 << 20;
 
-/// Chains of such loads that the processor follows at a time: calls of different size classes do not wait for each other. The
-/// one number of the model that is fitted: between 1 (a chase) and 4 (nothing) the order and the ratios of designs are
-/// those of 2 (docs/lab/time-terms.md).
+/// Chains of such loads that the processor follows at a time: calls of different size classes do not wait for each other. It is
+/// chosen with measured times: with 1, twice as many pairs of designs are ordered wrong; with 4, levels are worse
+/// (docs/lab/time-terms.md).
 const CHAINS: f64 = 2.0;
 
 /// Whose accesses they are, and how the processor finds the line.
