@@ -42,6 +42,7 @@ tools=(
     "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on gperftools"
     "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"
     "chromium:chromium:reports in a browser"
+    "musl-gcc:musl-tools:recordings of programs of musl"
     "shellcheck:shellcheck:shellcheck of the scripts"
 )
 

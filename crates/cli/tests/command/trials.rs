@@ -183,7 +183,7 @@ fn no_row_has_the_figures_of_another_allocator() {
     let library = |name: &str| row(&linked, name)["library"].as_str().expect("a library").to_string();
     assert!(library("present").contains("lean.so") && library("glibc").contains("libc.so"), "{linked}");
     // Its environment is cleared, so the library is lost at its exec.
-    let (ran, waiting) = trial(&bench, "--allocators ./lean.so --runs 1", &["env", "-i", "sleep", "0.3"]);
+    let (ran, waiting) = trial(&bench, "--allocators ./lean.so --runs 1", &["env", "-i", "sleep", "2"]);
     assert_eq!(ran.code, Some(1));
     let reason = row(&waiting, "./lean.so")["reason"].as_str().expect("a reason");
     assert!(reason.contains("sleep ran without") && reason.contains("lean.so"), "{reason}");
