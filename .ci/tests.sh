@@ -6,21 +6,36 @@
 # cargo runs one test program at a time. Many tests wait for processes or for the disk, and a program's last test runs
 # alone, so that leaves almost half of two processors idle, and two programs at a time an eighth. Here cargo only notes
 # the programs in FOLDER, as files that run them. The output of each program is printed when it ends, passed tests
-# included: it contains the reasons for skips.
+# included: it contains the reasons for skips. A program that takes longer than any should is ended, so that its output
+# names the test that did not end.
 set -euo pipefail
+
+# Several times what the slowest program takes on two processors.
+program_limit_s=2400
 
 # Programs that change the machine's modes, or compare every mode with the kernel. Each runs alone.
 alone='^[0-9]*-(hksim:modes|hksim-inspect:modes|hksim-conformance:rules)$'
 
+# unended OUTPUT: the tests that the runner noted as slow, without those that ended later.
+unended() {
+    sed -n 's/^test \(.*\) has been running for over .*/\1/p' "$1" | while read -r name; do
+        grep -aE "^test $name( - should panic)? \.\.\. " "$1" >/dev/null || echo "    $name"
+    done
+}
+
 # run FOLDER FILE: runs one noted program and prints its output.
 run() {
     local status=0
-    bash "$1/$2" >"$1/$2.output" 2>&1 </dev/null || status=$?
+    timeout -k 20 "$program_limit_s" bash "$1/$2" >"$1/$2.output" 2>&1 </dev/null || status=$?
     exec 9>"$1/printing"
     flock 9
     printf '\n     Running %s\n' "${2#*-}"
     cat "$1/$2.output"
     [ "$status" = 0 ] || echo "error: ${2#*-}: exit status $status"
+    if [ "$status" = 124 ] || [ "$status" = 137 ]; then
+        echo "error: ${2#*-}: ended after $program_limit_s s; tests that took over 60 s and had not ended:"
+        unended "$1/$2.output"
+    fi
     return "$status"
 }
 
