@@ -132,7 +132,7 @@ impl KernelWork<'_> {
     }
 
     /// Operations besides first touches and collapses; those of a part follow each other.
-    fn operations(&self) -> [(KernelPart, Operation, u64); 28] {
+    fn operations(&self) -> [(KernelPart, Operation, u64); 29] {
         use KernelPart::{Calls, Forks, Installs, Moved, PageTables, Purges, Splits, Unmapped};
         let (done, cow) = (self.operations, self.installs_of(InstallKind::Cow));
         [
@@ -151,6 +151,7 @@ impl KernelWork<'_> {
             (Purges, Operation::FreePageAgain, done.madv_free_repeated_pages),
             (Purges, Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
             (Purges, Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
+            (Purges, Operation::RewriteFreed, done.clean_entries_written),
             (Purges, Operation::DropFolioPage, done.madv_dontneed_folio_pages),
             (Unmapped, Operation::MunmapPage, done.unmapped_pages.saturating_sub(done.unmapped_folio_pages)),
             (Unmapped, Operation::DropFolioPage, done.unmapped_folio_pages),

@@ -11,7 +11,7 @@ use crate::code_costs::CodeCosts;
 use crate::memory_costs::MemoryCosts;
 
 /// Version of the file format.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const NS_MAX: f64 = 1e10;
 
 /// Minimum share of kernel time of a timed operation: a share that was sampled from a hundred milliseconds is hardly known
 /// better. Writing to pages that are marked free is work of the processor, so that hardly any sample is the kernel's.
-const SHARE_MIN: f64 = 0.001;
+pub(crate) const SHARE_MIN: f64 = 0.001;
 
 /// A timed operation. Costs are in ns per page (4 KiB), huge page (2 MiB) or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ pub enum Operation {
     FreeHuge,
     /// `MADV_FREE`, per huge page that was written since an earlier `MADV_FREE`.
     FreeHugeAgain,
-    /// Write to a page after `MADV_FREE`, before the kernel reclaimed it.
+    /// Write to a page after `MADV_FREE`, before the kernel reclaimed it, with a footprint of 4 MiB.
     RewriteFreed,
     /// `munmap`, per resident page.
     MunmapPage,
@@ -435,7 +435,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 9", "version = 8"),
+            ("version = 10", "version = 9"),
             ("bytes = 65536", "bytes = 262144"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),

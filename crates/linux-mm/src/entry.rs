@@ -1,5 +1,7 @@
 //! Page-table entries: one byte per 4 KiB page, one [`PmdEntry`] per 2 MiB range.
 
+use std::mem;
+
 use super::span::PMD_PAGES;
 
 /// Entries of a PTE table.
@@ -33,6 +35,23 @@ pub enum Content {
     Zero,
     /// At least one non-zero byte.
     NonZero,
+}
+
+/// What the processor did with an access, by its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accessed {
+    /// It raised a fault.
+    Faults,
+    /// It performed the access.
+    Done,
+    /// It performed a write, and made the entry dirty, which was clean.
+    MarkedDirty,
+}
+
+impl Accessed {
+    fn written(was_dirty: bool) -> Self {
+        if was_dirty { Self::Done } else { Self::MarkedDirty }
+    }
 }
 
 /// What a PTE maps.
@@ -185,18 +204,19 @@ impl Pte {
         *self = self.with(Self::DIRTY, false).with(Self::PAGE_DIRTY, false).with(Self::LAZY, true);
     }
 
-    /// Performs an access if it needs no fault, updating the entry. Returns whether it did.
+    /// Performs an access if it needs no fault, updating the entry.
     #[inline]
-    fn access(&mut self, access: Access) -> bool {
+    fn access(&mut self, access: Access) -> Accessed {
         match (self.kind(), access) {
-            (PteKind::None | PteKind::Guard, _) | (PteKind::Zero, Access::Write(_)) => false,
-            (_, Access::Read) => true,
-            _ if self.protected() => false,
+            (PteKind::None | PteKind::Guard, _) | (PteKind::Zero, Access::Write(_)) => Accessed::Faults,
+            (_, Access::Read) => Accessed::Done,
+            _ if self.protected() => Accessed::Faults,
             (_, Access::Write(content)) => {
                 let nonzero = content == Content::NonZero;
+                let was_dirty = self.entry_dirty();
                 // The entry becomes dirty. A page that was dirty stays dirty, so both may be dirty now.
                 *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, !self.page_dirty());
-                true
+                Accessed::written(was_dirty)
             }
         }
     }
@@ -279,9 +299,9 @@ impl PteTable {
         }
     }
 
-    /// Performs an access if it needs no fault, updating the entry. Returns whether it did.
+    /// Performs an access if it needs no fault, updating the entry.
     #[inline]
-    fn access(&mut self, index: usize, access: Access) -> bool {
+    fn access(&mut self, index: usize, access: Access) -> Accessed {
         if self.old.is_some() {
             self.set_old(index, false);
         }
@@ -387,18 +407,16 @@ impl HugePage {
         self.nonzero.set(index, nonzero);
     }
 
-    /// Performs an access to page `index` if it needs no fault. Returns whether it did.
+    /// Performs an access to page `index` if it needs no fault.
     #[inline]
-    fn access(&mut self, index: usize, access: Access) -> bool {
+    fn access(&mut self, index: usize, access: Access) -> Accessed {
         if access.writes() && self.protected {
-            return false;
+            return Accessed::Faults;
         }
         self.old = false;
-        if let Access::Write(content) = access {
-            self.dirty = true;
-            self.set_nonzero(index, content == Content::NonZero);
-        }
-        true
+        let Access::Write(content) = access else { return Accessed::Done };
+        self.set_nonzero(index, content == Content::NonZero);
+        Accessed::written(mem::replace(&mut self.dirty, true))
     }
 }
 
@@ -420,16 +438,16 @@ pub(super) enum PmdEntry {
 }
 
 impl PmdEntry {
-    /// Performs an access to page `index` of the range if it needs no fault, updating the entry. Returns whether it
-    /// did.
+    /// Performs an access to page `index` of the range if it needs no fault, updating the entry.
     #[inline]
-    pub fn access(&mut self, index: usize, access: Access) -> bool {
+    pub fn access(&mut self, index: usize, access: Access) -> Accessed {
+        let done = |needs_no_fault| if needs_no_fault { Accessed::Done } else { Accessed::Faults };
         match self {
-            Self::None => false,
+            Self::None => Accessed::Faults,
             Self::Table(table) => table.access(index, access),
             Self::Huge(huge) => huge.access(index, access),
-            Self::HugeZero => !access.writes(),
-            Self::Hugetlb { writable, .. } => *writable || !access.writes(),
+            Self::HugeZero => done(!access.writes()),
+            Self::Hugetlb { writable, .. } => done(*writable || !access.writes()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::config::PMD_ORDER;
-use super::entry::{Access, Content, FolioPage, HugePage, PmdEntry, Pte, PteKind};
+use super::entry::{Access, Accessed, Content, FolioPage, HugePage, PmdEntry, Pte, PteKind};
 use super::outcome::{Install, InstallKind, Signal};
 use super::rules::HugeZeroWrite;
 use super::span::{PMD_PAGES, index_of, pages_of, pmd_of};
@@ -39,11 +39,12 @@ impl Kernel {
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
-        if allowed
-            && let Some(entry) = self.tables.entry_mut(pmd_of(page))
-            && entry.access(index_of(page), access)
-        {
-            return Ok(None);
+        if allowed && let Some(entry) = self.tables.entry_mut(pmd_of(page)) {
+            let accessed = entry.access(index_of(page), access);
+            if accessed != Accessed::Faults {
+                self.operations.clean_entries_written += u64::from(accessed == Accessed::MarkedDirty);
+                return Ok(None);
+            }
         }
         self.trap(page, access)
     }

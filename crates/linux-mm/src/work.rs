@@ -42,6 +42,10 @@ pub struct PageOperations {
     pub madv_free_huge_pages: u64,
     /// Of those, huge pages that were already marked.
     pub madv_free_repeated_huge_pages: u64,
+    /// Writes to pages and huge pages that are present and whose entry is clean, as `MADV_FREE` leaves it. They raise no
+    /// fault: the processor walks the page tables and marks the entry as dirty.
+    #[serde(default)]
+    pub clean_entries_written: u64,
     /// Pages removed by `munmap`, by a mapping over them, or by a heap or mapping that shrinks.
     pub unmapped_pages: u64,
     /// Of those, pages of a larger folio.
@@ -292,8 +296,12 @@ mod tests {
                 done.madv_free_repeated_huge_pages,
             ]
         };
-        assert_eq!(marked(&kernel), [2, 0, 1, 0]);
+        assert_eq!((marked(&kernel), kernel.operations().clean_entries_written), ([2, 0, 1, 0], 0));
         write(&mut kernel, [START, small]);
+        assert_eq!(kernel.operations().clean_entries_written, 2);
+        assert_eq!(kernel.touch(small + 1, Access::Read), Ok(None));
+        write(&mut kernel, [START + 1, small, small + 2]);
+        assert_eq!(kernel.operations().clean_entries_written, 2, "both are dirty, a read marks none, and one was not freed");
         advise(&mut kernel, START..small + 3, Advice::Free);
         assert_eq!(marked(&kernel), [5, 2, 2, 1]);
         advise(&mut kernel, small..small + 1, Advice::DontNeed);

@@ -36,16 +36,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Records until the program has ended, or until `must_stop`. Returns whether the program has ended.
+    /// Records until the program has ended, or until `must_stop`, which is not asked again once it said so. Returns whether the
+    /// program has ended.
     pub fn watch(
         &mut self,
         has_ended: impl Fn() -> bool,
         mut must_stop: impl FnMut() -> bool,
     ) -> Result<bool, MemoryRecordError> {
         let mut flushed = Instant::now();
+        let mut stops = false;
         loop {
             let has_ended = has_ended();
-            let is_last = has_ended || must_stop();
+            let is_last = has_ended || stops || must_stop();
             let now_ns = monotonic_ns();
             if is_last {
                 self.merger.stop();
@@ -54,7 +56,7 @@ impl Session {
                 return Ok(has_ended);
             }
             let found = self.merger.take_all();
-            self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS), &mut must_stop)?;
+            stops = self.interpret_and_read(now_ns.saturating_sub(SETTLED_NS), &mut must_stop)?;
             if flushed.elapsed() >= FLUSH_INTERVAL {
                 self.files.flush()?;
                 flushed = Instant::now();
@@ -76,12 +78,13 @@ impl Session {
     }
 
     /// The same, and reads the rings meanwhile, as long as not too many records wait: small ones fill up while many records are
-    /// interpreted. Returns early when the recording must stop: otherwise the many records of one turn would delay its end.
+    /// interpreted. Returns early, and true, when the recording must stop: otherwise the many records of one turn would delay
+    /// its end.
     fn interpret_and_read(
         &mut self,
         until_ns: u64,
         must_stop: &mut impl FnMut() -> bool,
-    ) -> Result<(), MemoryRecordError> {
+    ) -> Result<bool, MemoryRecordError> {
         let mut records = 0u64;
         while let Some(record) = self.merger.next_until(until_ns) {
             records += 1;
@@ -91,10 +94,10 @@ impl Session {
             self.interpreter.take(record);
             self.write()?;
             if records.is_multiple_of(RECORDS_BETWEEN_READS) && must_stop() {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn write(&mut self) -> Result<(), MemoryRecordError> {
@@ -234,8 +237,25 @@ mod tests {
                 looked += 1;
                 looked == looks
             };
-            session.interpret_and_read(u64::MAX, &mut must_stop).expect("no file is written");
+            let stops = session.interpret_and_read(u64::MAX, &mut must_stop).expect("no file is written");
+            assert_eq!(stops, looked == looks);
             assert_eq!(all - waiting(&mut session), interpreted, "told to stop at look {looks}");
+            session.files.discard();
+        }
+    }
+
+    /// A channel that is read, for example, says so only once.
+    #[test]
+    fn who_tells_a_recording_to_stop_is_not_asked_again() {
+        for looks in [1, 2, 5] {
+            let mut session = session(10 * RECORDS_BETWEEN_READS);
+            let mut looked = 0;
+            let must_stop = || {
+                looked += 1;
+                assert!(looked <= looks, "look {looked}, after look {looks} said stop");
+                looked == looks
+            };
+            assert!(!session.watch(|| false, must_stop).expect("no file is written"));
             session.files.discard();
         }
     }

@@ -87,9 +87,6 @@ pub enum NoTime {
     /// The instructions of a setting are not known.
     #[error("the instructions of the allocator were not measured with {0}")]
     NotCalibrated(&'static str),
-    /// What a program pays for writes to lazily freed pages is not counted.
-    #[error("single pages were freed with MADV_FREE, and what it costs to write to them again is not counted")]
-    LazilyFreed,
     /// The kernel's part is not known.
     #[error("{0}")]
     NoKernel(String),
@@ -106,10 +103,6 @@ impl Time {
             return Err(NoTime::NotCalibrated(setting));
         }
         let (paths, lines) = report.paths.as_ref().zip(report.lines.as_ref()).ok_or(NoTime::NotCounted)?;
-        // The processor walks the page tables and marks the page as written, which no event of the simulation shows.
-        if report.page_operations.operations.madv_free_pages > 0 {
-            return Err(NoTime::LazilyFreed);
-        }
         let per_call = if report.calls == 0 { Err(NoTime::NoCalls) } else { Ok(1.0 / report.calls as f64) }?;
         let Price { low_s, median_s, high_s } =
             kernel.processor_price(profile).map_err(|why| NoTime::NoKernel(why.to_string()))?;

@@ -39,7 +39,7 @@ fn costs_match_a_c_program() {
 
 /// A profile with round numbers as costs.
 const PROFILE: &str =
-    "version = 9\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
+    "version = 10\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| {
@@ -153,7 +153,7 @@ fn rows_of_a_sweep_have_times_and_a_pareto_front() {
 fn each_operation_is_priced_at_its_own_cost() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 60k --ws 400 --min 100 --max 30k -o rm.hkt");
-    let operations = [&OPERATIONS[..], &["free_page", "free_page_again"]].concat();
+    let operations = [&OPERATIONS[..], &["free_page", "free_page_again", "rewrite_freed"]].concat();
     let text = profile(&operations);
     std::fs::write(bench.path("p.toml"), &text).expect("a file");
     let one = "median_ns = 1200.0\nhigh_ns = 1550";
@@ -220,7 +220,7 @@ fn an_invalid_profile_is_refused() {
     for (text, needle) in [
         ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
-        (&profile(&["madvise_call"]).replace("version = 9", "version = 8"), "version 8"),
+        (&profile(&["madvise_call"]).replace("version = 10", "version = 9"), "version 9"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),

@@ -113,8 +113,7 @@ def kernel(sim, costs, doublings=6):
     `doublings` events after another is apart from it."""
     ns = lambda operation: costs[operation]["median_ns"] / costs[operation]["kernel_share"]
     done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
-    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"],
-               done["madv_free_pages"]]
+    unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"]]
     assert not any(unknown), unknown
     by_hand = sim["installs"]["by_reason"]["prefault"] if sim["policy"]["prefault"] == "touch" else 0
     spacing = {part["events_min"]: part["installs"] for part in done["fault_spacing"]}
@@ -166,6 +165,9 @@ def kernel(sim, costs, doublings=6):
         "page_table": done["page_tables_allocated"],
         "dontneed_page": done["madv_dontneed_pages"] - done["madv_dontneed_folio_pages"],
         "dontneed_huge": done["madv_dontneed_huge_pages"],
+        "free_page": done["madv_free_pages"] - done["madv_free_repeated_pages"],
+        "free_page_again": done["madv_free_repeated_pages"],
+        "rewrite_freed": done["clean_entries_written"],
         "free_huge": done["madv_free_huge_pages"] - done["madv_free_repeated_huge_pages"],
         "free_huge_again": done["madv_free_repeated_huge_pages"],
         "munmap_page": done["unmapped_pages"] - done["unmapped_folio_pages"],

@@ -43,9 +43,9 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     area.write(PAGE_BYTES);
     samples.time(Operation::MemsetResident, PAGES, || area.fill());
     samples.time(Operation::FreePage, PAGES, || area.advise(libc::MADV_FREE));
-    samples.time(Operation::RewriteFreed, PAGES, || area.write(PAGE_BYTES));
-    samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
     area.write(PAGE_BYTES);
+    samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
+    rewritten(samples, &area);
     near(samples, &area);
     area.write(PAGE_BYTES);
     samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
@@ -53,6 +53,18 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::WriteAfterZero, PAGES, || area.write(PAGE_BYTES));
     samples.time(Operation::MunmapPage, PAGES, || area.unmap());
     page_tables(samples)
+}
+
+/// Times writes to pages that were marked free just before: as many as the smallest footprint has, whose entries the
+/// processor finds in its caches. Those of 128 MiB took it 470 ns each, those of 4 MiB 56.
+fn rewritten(samples: &mut Samples, area: &Area) {
+    let bytes = FOOTPRINTS[0].bytes;
+    let mut spent = Duration::ZERO;
+    for _ in 0..NEAR_TIMES {
+        area.advise_part(0, bytes, libc::MADV_FREE);
+        spent += timed(|| area.write_part(0, bytes, PAGE_BYTES)).1;
+    }
+    samples.note(Operation::RewriteFreed, u64::from(NEAR_TIMES) * bytes / PAGE_BYTES, spent, ModeSamples::default());
 }
 
 /// Times returning the same few pages again and again.

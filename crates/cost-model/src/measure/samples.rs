@@ -6,7 +6,7 @@ use std::time::Duration;
 use hksim_linux_probe::area::timed;
 use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
-use crate::profile::{Cost, Operation};
+use crate::profile::{Cost, Operation, SHARE_MIN};
 
 /// Minimum number of samples for an operation's own share of kernel time. With fewer samples, the share of all
 /// operations together is as good an estimate.
@@ -148,6 +148,10 @@ impl Samples {
     /// `sampled`; without it, all time counts as the kernel's.
     pub(super) fn finish(self, sampled: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
         let share_of = |operation: &Operation| {
+            if *operation == Operation::RewriteFreed {
+                // It raises no fault: the processor marks the entry.
+                return Some(SHARE_MIN);
+            }
             // One is never in the kernel, and the other one never outside it.
             let is_mixed = !matches!(operation, Operation::MemsetResident | Operation::HostBacking);
             let sampled = sampled.filter(|_| is_mixed)?;
