@@ -204,7 +204,9 @@ impl Table {
     pub(crate) fn is_tied(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> bool {
         let Some(ratio) = self.ratio(what, one, other, traces) else { return false };
         let least = self.tie.max(self.own_error(what, traces));
-        (ratio.median - 1.0).abs() <= least || (what == Measurable::Time && ratio.contains(1.0) == Some(true))
+        // Either candidate may be the larger one: 0.43 times as much and 2.3 times as much are one difference.
+        let more = ratio.median.max(1.0 / ratio.median) - 1.0;
+        more <= least || (what == Measurable::Time && ratio.contains(1.0) == Some(true))
     }
 
     /// The limits that a candidate breaks on some trace. A time breaks a limit if its whole interval does.

@@ -301,6 +301,22 @@ fn an_allocator_that_starts_longer_than_its_calls_save_is_not_chosen_and_the_rea
     assert!(late.text[1].contains("fast") && late.text[1].contains("100.0 ms more"), "{:?}", late.text);
 }
 
+/// Half the time is twice as fast, in whichever direction two rows are compared: a row that is not chosen because it is a tie is
+/// not chosen because it is better, either.
+#[test]
+fn a_large_error_of_the_method_does_not_make_a_late_start_worth_it() {
+    let truth = |candidate: &Candidate, _: usize| Some((if has(candidate, "fast") { 30.0 } else { 60.0 }, MIB));
+    let start_end_ns: StartEnd = |candidate| Some(if has(candidate, "fast") { 10_003_000_000 } else { 3_000_000 });
+    for seed in 0..40 {
+        for noise in [2.0, 4.0, 8.0] {
+            let asked = Asked { start_end_ns, noise, ..Asked::of(Figure::Time, vec![family("fast", &[])], seed) };
+            let found = asked.choose(&truth).0.expect("a choice");
+            assert_eq!(found.choice, Some(0), "seed {seed}, noise {noise}: {:?}", found.text);
+        }
+    }
+}
+
+/// On one of two traces the calls save more than that.
 /// On one of two traces the calls save more than that.
 #[test]
 fn one_long_trace_outweighs_the_start() {

@@ -301,7 +301,11 @@ mod tests {
         assert_eq!(kernel.operations().clean_entries_written, 2);
         assert_eq!(kernel.touch(small + 1, Access::Read), Ok(None));
         write(&mut kernel, [START + 1, small, small + 2]);
-        assert_eq!(kernel.operations().clean_entries_written, 2, "both are dirty, a read marks none, and one was not freed");
+        assert_eq!(
+            kernel.operations().clean_entries_written,
+            2,
+            "both are dirty, a read marks none, and one was not freed"
+        );
         advise(&mut kernel, START..small + 3, Advice::Free);
         assert_eq!(marked(&kernel), [5, 2, 2, 1]);
         advise(&mut kernel, small..small + 1, Advice::DontNeed);
