@@ -95,7 +95,8 @@ def per_call(data):
             terms["loads, four chains"] = terms["loads, one chain"] / 4
             terms["loads, any distance"] = model.lines(sim, costs, "bookkeeping", "chase")
             terms["program's lines, all in order"] = model.lines(sim, in_order, "program", "scatter")
-            terms["kernel, every fault apart"] = model.kernel(sim, data["profile"]["costs"], 0)
+            for size in (8 << 10, 1 << 20):
+                terms[f"kernel, {size >> 10} KiB before each fault"] = model.kernel(sim, data["profile"]["costs"], size)
             terms["kernel, warm"] = sim["system_time"]["median_s"] * 1e9
             found[name, row["design"]] = {term: ns / sim["calls"] for term, ns in terms.items()}
     return found
@@ -138,7 +139,8 @@ def print_terms(arguments):
     variants |= {f"without {term}": (FITTED, [left for left in fixed if left != term]) for term in fixed}
     for term, other in (("allocator's loads", "loads, scattered"), ("allocator's loads", "loads, one chain"),
                         ("allocator's loads", "loads, four chains"), ("allocator's loads", "loads, any distance"),
-                        ("program's lines", "program's lines, all in order"), ("kernel", "kernel, every fault apart"),
+                        ("program's lines", "program's lines, all in order"), ("kernel", "kernel, 8 KiB before each fault"),
+                        ("kernel", "kernel, 1024 KiB before each fault"),
                         ("kernel", "kernel, warm")):
         variants[f"{other} in place of {term}"] = (FITTED, [other if left == term else left for left in fixed])
     print("| Model | Cycles per instruction, per call | Pairs apart: right / wrong | Ratio error, median / p90 "

@@ -6,7 +6,7 @@ use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::HUGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{Cost, CostError, FOLIOS, FOOTPRINTS, Footprint, Operation, Profile};
+use crate::profile::{BETWEEN, Cost, CostError, FOLIOS, FOOTPRINTS, Footprint, Operation, Profile};
 
 /// Allowance for effects that are not counted: the state of the caches and the placement of pages. The dispersion of
 /// rounds has the same causes, so a price takes the wider of the two ranges: allowance or dispersion. Calibration loops
@@ -30,6 +30,8 @@ pub struct Locality {
     pub filling: f64,
     /// Share of touches after much other work.
     pub apart: f64,
+    /// Shares of touches of single pages after each amount of other work in [`BETWEEN`], where it is known.
+    pub between: [f64; BETWEEN.len()],
     /// Share of touches of huge pages after so much other work that all data of the fault path has left the caches.
     pub far: f64,
 }
@@ -45,6 +47,11 @@ impl Locality {
         let clamped = bytes.clamp(least.bytes, APART_BYTES);
         let near = (log(APART_BYTES) - log(clamped)) / (log(APART_BYTES) - log(least.bytes));
         Locality { filling: self.filling * near, ..self }
+    }
+
+    /// Share of touches after a known amount of other work.
+    fn after_other_work(self) -> f64 {
+        self.between.iter().sum()
     }
 
     /// The measured footprints around an amount of memory, with shares as from [`around`]. For touches after much other
@@ -161,7 +168,8 @@ impl Work {
                 self.add_part(Operation::MemsetUntouched, number * locality.filling);
                 self.add_part(Operation::Refault, number * -locality.filling);
                 self.add_part(Operation::WriteFaultApart, number * locality.apart);
-                self.add_part(Operation::WriteFault, number * -locality.apart);
+                self.add_between(number, locality);
+                self.add_part(Operation::WriteFault, number * -(locality.apart + locality.after_other_work()));
                 for (footprint, share) in locality.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
                     *self.folio_bytes.entry(footprint.bytes).or_default() += number * bytes as f64 * share;
                 }
@@ -199,7 +207,7 @@ impl Work {
                 let number = number as f64;
                 self.add_with_locality(Operation::Refault, number, locality);
                 self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
-                number * (1.0 - locality.filling - locality.apart)
+                number * (1.0 - locality.filling - locality.apart - locality.after_other_work())
             }
             _ => {
                 self.add_first_touches(touch, number, returned_bytes);
@@ -213,10 +221,19 @@ impl Work {
 
     /// Counts faults of single pages, by their locality. Touches that neither fill an object nor come after much other
     /// work count as `operation`.
-    fn add_with_locality(&mut self, operation: Operation, number: f64, Locality { filling, apart, .. }: Locality) {
+    fn add_with_locality(&mut self, operation: Operation, number: f64, locality: Locality) {
+        let Locality { filling, apart, .. } = locality;
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);
-        self.add_part(operation, number * (1.0 - filling - apart));
+        self.add_between(number, locality);
+        self.add_part(operation, number * (1.0 - filling - apart - locality.after_other_work()));
+    }
+
+    /// Counts the faults of single pages that came after known amounts of other work.
+    fn add_between(&mut self, number: f64, locality: Locality) {
+        for ((_, operation), share) in BETWEEN.into_iter().zip(locality.between) {
+            self.add_part(operation, number * share);
+        }
     }
 
     /// The work of both.
@@ -486,7 +503,7 @@ mod tests {
             (Operation::HugetlbFault, 50_000.0),
             (Operation::MthpFault64k, 5000.0),
         ]);
-        let locality = |filling, apart| Locality { filling, apart, far: 0.0 };
+        let locality = |filling, apart| Locality { filling, apart, ..Locality::default() };
         let cost = |touch, bytes| first_touch(&profile, touch, bytes);
         let pages =
             |filling, apart, mib: u64| cost(FirstTouch::Pages(locality(filling, apart).among(mib << 20)), mib << 20);

@@ -41,8 +41,26 @@ pub enum Operation {
     /// First write to a 4 KiB page, with a footprint of 128 MiB.
     #[serde(rename = "write_fault_128m")]
     WriteFault128m,
-    /// First write to a 4 KiB page after much other work, with the kernel's fault path out of the cache.
+    /// First write to a 4 KiB page after work on 1 MiB of other memory.
     WriteFaultApart,
+    /// The same after 8 KiB.
+    #[serde(rename = "write_fault_apart_8k")]
+    WriteFaultApart8k,
+    /// The same after 32 KiB.
+    #[serde(rename = "write_fault_apart_32k")]
+    WriteFaultApart32k,
+    /// The same after 128 KiB.
+    #[serde(rename = "write_fault_apart_128k")]
+    WriteFaultApart128k,
+    /// The same after 256 KiB.
+    #[serde(rename = "write_fault_apart_256k")]
+    WriteFaultApart256k,
+    /// The same after 512 KiB.
+    #[serde(rename = "write_fault_apart_512k")]
+    WriteFaultApart512k,
+    /// The same after 4 MiB.
+    #[serde(rename = "write_fault_apart_4m")]
+    WriteFaultApart4m,
     /// Extra cost of the first write in 2 MiB, which allocates a page table.
     PageTable,
     /// Write to a page that was dropped by `MADV_DONTNEED`, with a footprint of 4 MiB.
@@ -177,6 +195,18 @@ pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 16 << 20, write_fault: Operation::WriteFault16m, huge_fault: Operation::HugeFault16m },
     Footprint { bytes: 32 << 20, write_fault: Operation::WriteFault32m, huge_fault: Operation::HugeFault32m },
     Footprint { bytes: 128 << 20, write_fault: Operation::WriteFault128m, huge_fault: Operation::HugeFault128m },
+];
+
+/// Other work between two faults that are timed: bytes that are written, and the operation. The kernel's fault path is still in
+/// the first caches after the first of them, and in no near cache after the last.
+pub const BETWEEN: [(u64, Operation); 7] = [
+    (8 << 10, Operation::WriteFaultApart8k),
+    (32 << 10, Operation::WriteFaultApart32k),
+    (128 << 10, Operation::WriteFaultApart128k),
+    (256 << 10, Operation::WriteFaultApart256k),
+    (512 << 10, Operation::WriteFaultApart512k),
+    (1 << 20, Operation::WriteFaultApart),
+    (4 << 20, Operation::WriteFaultApart4m),
 ];
 
 /// The sizes of folios whose faults are timed: all that anonymous memory can have, except 2 MiB.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::price::{Locality, Price, Work};
-use crate::profile::Profile;
+use crate::profile::{BETWEEN, Profile};
 
 /// Seconds, as text in milliseconds.
 pub fn milliseconds(seconds: f64) -> String {
@@ -141,10 +141,6 @@ pub fn speed(drift: f64) -> String {
 /// Range of the number of events between two first touches. At the lower end the kernel's fault path is still in the
 /// caches; at the upper end it no longer is.
 const FAULT_EVENTS: [u64; 2] = [32, 512];
-/// The same range for the time of a program in user mode and in the kernel. A fault drops what the program's next instructions
-/// need from the first caches, too: the more calls there were since the fault before, the more they had there. Any range from 1 or 2
-/// events to 32, 64 or 128 has the same errors (docs/lab/time-terms.md).
-const PROGRAM_FAULT_EVENTS: [u64; 2] = [1, 64];
 /// The same range for memory that becomes a huge page. The outer cache keeps the data it needs for longer.
 const HUGE_EVENTS: [u64; 2] = [256, 8192];
 
@@ -164,7 +160,7 @@ pub fn huge_locality(gaps: impl Iterator<Item = (u64, u64)> + Clone) -> Locality
     });
     let far = far / f64::max(all, 1.0);
     // Far touches were also counted as apart.
-    Locality { filling, apart: (apart - far).max(0.0), far }
+    Locality { filling, apart: (apart - far).max(0.0), far, ..Locality::default() }
 }
 
 /// The locality of first touches of pages, from the number of events between them and the touches with that number.
@@ -173,9 +169,24 @@ pub fn locality(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64) -> Localit
     spread(gaps, by_hand, |events| position(events, FAULT_EVENTS))
 }
 
-/// The same for a program whose time is predicted, in user mode and in the kernel.
-pub fn program_locality(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64) -> Locality {
-    spread(gaps, by_hand, |events| position(events, PROGRAM_FAULT_EVENTS))
+/// The same for a program whose time is predicted, in user mode and in the kernel. `between` has the bytes that were accessed
+/// between two touches, and the touches with that amount, of those that did not come in the event of the one before.
+pub fn program_locality(
+    gaps: impl Iterator<Item = (u64, u64)> + Clone,
+    by_hand: u64,
+    between: impl Iterator<Item = (u64, u64)>,
+) -> Locality {
+    let mut locality = spread(gaps.clone(), by_hand, |_| 0.0);
+    let all = gaps.map(|(_, installs)| installs).sum::<u64>().max(1) as f64;
+    for (bytes, touches) in between {
+        let share = touches as f64 / all;
+        let after = BETWEEN.iter().position(|&(most, _)| bytes <= most).unwrap_or(BETWEEN.len() - 1).max(1);
+        let [low, high] = [BETWEEN[after - 1].0, BETWEEN[after].0].map(|bytes| (bytes as f64).log2());
+        let way = (((bytes.max(1) as f64).log2() - low) / (high - low)).clamp(0.0, 1.0);
+        locality.between[after - 1] += share * (1.0 - way);
+        locality.between[after] += share * way;
+    }
+    locality
 }
 
 /// The locality of first touches, from the number of events between them. Within one event, the program writes an
@@ -193,5 +204,5 @@ fn spread(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64, apart: impl Fn(u
         }
     }
     let all = f64::max(all, 1.0);
-    Locality { filling: locality.filling / all, apart: locality.apart / all, far: 0.0 }
+    Locality { filling: locality.filling / all, apart: locality.apart / all, ..Locality::default() }
 }

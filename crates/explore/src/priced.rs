@@ -3,7 +3,7 @@
 use hksim_cost_model::system_time::{huge_locality, locality, program_locality};
 use hksim_cost_model::{Caches, Calls, KernelWork, Locality, Profile, SystemTime, Work};
 use hksim_policy::Policy;
-use hksim_sim::{Counted, SimReport};
+use hksim_sim::{Counted, LineCounts, SimReport};
 use hksim_time_model::{Time, not_calibrated};
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,9 @@ pub fn repeated_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
 
 /// The kernel's work for a simulated design, and what it costs the program in user mode, in a program that runs once.
 pub fn program_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
-    kernel_work(report, program_locality(report.page_operations.fault_spacing.iter(), by_hand(report)), Caches::Cold)
+    let between = report.lines.as_ref().map(LineCounts::between_faults).unwrap_or_default();
+    let spacing = report.page_operations.fault_spacing.iter();
+    kernel_work(report, program_locality(spacing, by_hand(report), between.into_iter()), Caches::Cold)
 }
 
 /// First touches by a prefault that writes to page after page.

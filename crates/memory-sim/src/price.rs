@@ -39,5 +39,5 @@ fn work(prediction: &Prediction) -> Work {
 
 fn locality(spacing: Spacing) -> Locality {
     let share = |part: u64| part as f64 / spacing.touches.max(1) as f64;
-    Locality { filling: share(spacing.filling), apart: share(spacing.apart), far: 0.0 }
+    Locality { filling: share(spacing.filling), apart: share(spacing.apart), ..Locality::default() }
 }

@@ -148,6 +148,11 @@ impl Accounting {
         self.log.switch_on();
     }
 
+    /// Whether this is a later event than that of the last install.
+    pub(crate) fn is_later(&self) -> bool {
+        self.events > self.events_at_install
+    }
+
     /// The installs since the last call, in their order, if they are logged.
     pub(crate) fn take_installs(&mut self) -> Vec<LoggedInstalls> {
         self.log.take()

@@ -75,6 +75,9 @@ pub trait Translations: Clone {
     /// An access to the allocator's tables that are not on its fast paths. TLB models leave it out.
     fn access_table(&mut self, _kernel: &Kernel, _bytes: Range<u64>) {}
 
+    /// A fault outside huge pages, `is_later` than in the event of the one before. Called if [`Translations::SEES_INSTALLS`].
+    fn faulted(&mut self, _is_later: bool) {}
+
     /// The kernel zeroed these pages and installed them. Called if [`Translations::SEES_INSTALLS`].
     fn installed(&mut self, _pages: Range<u64>) {}
 
@@ -130,6 +133,11 @@ impl<A: Translations, B: Translations> Translations for (A, B) {
         self.1.access_table(kernel, bytes);
     }
 
+    fn faulted(&mut self, is_later: bool) {
+        self.0.faulted(is_later);
+        self.1.faulted(is_later);
+    }
+
     fn installed(&mut self, pages: Range<u64>) {
         self.0.installed(pages.clone());
         self.1.installed(pages);
@@ -180,10 +188,14 @@ impl<T: Translations> TranslationObserver<T> {
         TranslationObserver { accounting, page_paths: PathCounts::default(), translations }
     }
 
-    /// Passes on what the kernel installed and zeroed since the last call.
-    fn pass_installs(&mut self) {
+    /// Passes on what the kernel installed and zeroed since the last call. A fault among it `is_later` than in the event of the
+    /// one before.
+    fn pass_installs(&mut self, is_later: bool) {
         if T::SEES_INSTALLS {
             for logged in self.accounting.take_installs() {
+                if logged.touched.is_some() && !matches!(logged.kind, InstallKind::Thp | InstallKind::Hugetlb) {
+                    self.translations.faulted(is_later);
+                }
                 if logged.kind != InstallKind::Zero {
                     self.translations.installed(logged.pages);
                 }
@@ -216,7 +228,7 @@ impl<T: Translations> TranslationObserver<T> {
                 self.translations.changed(&(range * PMD_PAGES..(range + 1) * PMD_PAGES), Change::Collapse);
             }
         }
-        self.pass_installs();
+        self.pass_installs(false);
         result
     }
 }
@@ -276,11 +288,12 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         let before = self.mapping(page);
+        let is_later = self.accounting.is_later();
         self.accounting_mut().touch(page, touch, cause);
         if before.0 != PageState::None && before != self.mapping(page) {
             self.translations.changed(&(page..page + 1), Change::Fault);
         }
-        self.pass_installs();
+        self.pass_installs(is_later);
     }
 
     #[inline(always)]
@@ -299,13 +312,13 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.translations.changed(&pages, Change::Mmap);
         let mapped = self.accounting_mut().map(pages, mapping);
-        self.pass_installs();
+        self.pass_installs(false);
         mapped
     }
 
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
         let mapped = self.accounting_mut().map_anywhere(pages, mapping);
-        self.pass_installs();
+        self.pass_installs(false);
         mapped
     }
 
@@ -335,7 +348,7 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
             _ => {}
         }
         let advised = self.accounting_mut().advise(pages, advice);
-        self.pass_installs();
+        self.pass_installs(false);
         advised
     }
 

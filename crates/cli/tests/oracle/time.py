@@ -108,9 +108,35 @@ def installs_again(refaults, kind):
     return [(part["returned_bytes_min"] * 3 // 2 or 4 * MIB, part["installs"]) for part in refaults[kind]]
 
 
-def kernel(sim, costs, doublings=6):
-    """Nanoseconds of faults and calls in a program, in kernel and user mode, from memory that no cache holds. A fault that comes two to the power of
-    `doublings` events after another is apart from it."""
+# Bytes of other work before a fault that is timed.
+BETWEEN = [(MIB // 128, "_8k"), (MIB // 32, "_32k"), (MIB // 8, "_128k"), (MIB // 4, "_256k"), (MIB // 2, "_512k"), (MIB, ""),
+           (4 * MIB, "_4m")]
+
+
+def between_faults(lines):
+    """Bytes accessed between two faults, and the number of faults."""
+    left, below = lines["faults"]["faults"], lines["cache_lines"][0] / 4
+    for size, missed in zip(lines["cache_lines"], lines["faults"]["misses"]):
+        yield math.floor(math.sqrt(below * size)) * LINE_BYTES, left - min(left, missed)
+        left, below = min(left, missed), size
+    yield below * LINE_BYTES, left
+
+
+def after_work(costs, size):
+    """The cost of a fault after accesses to so many other bytes."""
+    points = [(size, costs["write_fault_apart" + end]["median_ns"] / costs["write_fault_apart" + end]["kernel_share"])
+              for size, end in BETWEEN]
+    size = min(max(size, points[0][0]), points[-1][0])
+    for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
+        if size <= high:
+            share = math.log(size / low) / math.log(high / low)
+            return low_ns * (1 - share) + high_ns * share
+    raise AssertionError(size)
+
+
+def kernel(sim, costs, other_work=None):
+    """Nanoseconds of faults and calls in a program, in kernel and user mode, from memory that no cache holds. `other_work` is what
+    is accessed between two faults of different events, if not what was counted."""
     ns = lambda operation: costs[operation]["median_ns"] / costs[operation]["kernel_share"]
     done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
     unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"]]
@@ -119,16 +145,18 @@ def kernel(sim, costs, doublings=6):
     spacing = {part["events_min"]: part["installs"] for part in done["fault_spacing"]}
     touched = max(sum(spacing.values()), 1)
     filling = max(spacing.get(0, 0) - by_hand, 0) / touched
-    way = lambda events: min(math.log2(events) // 1 / doublings, 1.0) if doublings else 1.0
-    apart = sum(number * way(events) for events, number in spacing.items() if events > 0) / touched
-    rest = 1 - filling - apart
+    counted = list(between_faults(sim["lines"]))
+    later = sum(number for _, number in counted) / touched
+    if other_work is not None:
+        counted = [(other_work, later * touched)]
+    apart_ns = sum(number * after_work(costs, size) for size, number in counted) / touched
+    rest = 1 - filling - later
 
     def small(size, number, operation, near=0.0):
         """Single pages with a fault each."""
         farther = footprint(costs, "write_fault", size) - ns("write_fault")
         first = ns(operation) + near * (ns("refault_near") - ns("refault"))
-        return number * (filling * (ns("memset_untouched") + farther) + apart * ns("write_fault_apart")
-                         + rest * (first + farther))
+        return number * (filling * ns("memset_untouched") + apart_ns + rest * first + farther)
 
     def populated(size, number):
         return number * (ns("populate_write") + footprint(costs, "write_fault", size) - ns("write_fault"))

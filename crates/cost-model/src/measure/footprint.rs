@@ -13,25 +13,32 @@ use hksim_linux_probe::cpu_modes::ModeSamples;
 use super::MeasureError;
 use super::pages::NO_HUGE_PAGES;
 use super::samples::Samples;
-use crate::profile::{FOOTPRINTS, Operation};
+use crate::profile::{BETWEEN, FOOTPRINTS, Operation};
 
 const CACHE_LINE_BYTES: u64 = 64;
 
-/// Memory that the program accesses between two faults, as the other work.
-const BETWEEN_BYTES: u64 = 1 << 20;
-/// Pages touched with other work between them.
-const APART_PAGES: u64 = 128;
+/// Pages touched with other work between them: as many as the smallest footprint has, but fewer if all that work would be more
+/// than 128 MiB.
+fn apart_pages(between_bytes: u64) -> u64 {
+    (FOOTPRINTS[0].bytes / PAGE_BYTES).min((128 << 20) / between_bytes)
+}
 
-/// Times first touches with much other work between them, and subtracts the time of the same work alone.
+/// Times first touches with other work between them, of each amount.
 pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
-    let bytes = APART_PAGES * PAGE_BYTES;
-    let work = Area::of(Granule::Page, BETWEEN_BYTES)?;
+    BETWEEN.into_iter().try_for_each(|(bytes, operation)| touches_apart_by(samples, bytes, operation))
+}
+
+/// Times first touches with this much other work between them, and subtracts the time of the same work alone.
+fn touches_apart_by(samples: &mut Samples, between_bytes: u64, operation: Operation) -> Result<(), MeasureError> {
+    let pages = apart_pages(between_bytes);
+    let bytes = pages * PAGE_BYTES;
+    let work = Area::of(Granule::Page, between_bytes)?;
     work.write(CACHE_LINE_BYTES);
     warm_up(Granule::Page, bytes)?;
     let area = Area::of(Granule::Page, bytes)?;
     let rounds = |touch: &dyn Fn(u64)| {
         timed(|| {
-            for offset in (0..APART_PAGES).map(|page| page * PAGE_BYTES) {
+            for offset in (0..pages).map(|page| page * PAGE_BYTES) {
                 work.write(CACHE_LINE_BYTES);
                 touch(offset);
             }
@@ -40,7 +47,7 @@ pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     };
     let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
     let without = rounds(&|_| {});
-    samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), ModeSamples::default());
+    samples.note(operation, pages, with.saturating_sub(without), ModeSamples::default());
     Ok(())
 }
 

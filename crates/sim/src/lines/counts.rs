@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::LINE_BYTES;
 use crate::observer::Cause;
 
 /// Who accesses memory.
@@ -118,6 +119,19 @@ pub struct LineCounts {
     pub accessors: Vec<AccessorLines>,
     /// Distinct lines that anybody but the kernel accessed, an estimate.
     pub footprint_lines: u64,
+    /// Faults by what was accessed between them.
+    #[serde(default)]
+    pub faults: BetweenFaults,
+}
+
+/// Faults outside huge pages that came later than in the event of the fault before, by the lines that were accessed since then.
+/// What the kernel needs for a fault has left the caches if these were many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BetweenFaults {
+    /// Their number.
+    pub faults: u64,
+    /// For each of [`LineCounts::cache_lines`], how many came after accesses to more lines than that.
+    pub misses: Vec<u64>,
 }
 
 impl LineCounts {
@@ -141,6 +155,22 @@ pub struct Reuse {
 }
 
 impl LineCounts {
+    /// The faults of [`BetweenFaults`]: bytes of distinct lines that were accessed since the fault before, about, and the
+    /// number of faults.
+    pub fn between_faults(&self) -> Vec<(u64, u64)> {
+        let BetweenFaults { faults, misses } = &self.faults;
+        let mut left = *faults;
+        let mut below = self.cache_lines.first().map_or(0, |smallest| smallest / 4);
+        let mut between = Vec::new();
+        for (&lines, &missed) in self.cache_lines.iter().zip(misses) {
+            between.push((((below as f64) * (lines as f64)).sqrt() as u64 * LINE_BYTES, left.saturating_sub(missed)));
+            (left, below) = (left.min(missed), lines);
+        }
+        between.push((below * LINE_BYTES, left));
+        between.retain(|&(_, faults)| faults > 0);
+        between
+    }
+
     /// All accesses by how soon their line is accessed again: for each accessor and page size, those that hit the
     /// smallest cache, those that the first cache misses and the second one hits, and so on; last, those that all miss.
     /// The page size of the first of these is not known; they count as in small pages.

@@ -28,7 +28,7 @@ use hksim_policy::PAGE_BYTES;
 use crate::tlb::PageSize;
 pub(crate) use chunks::hash_of;
 use counts::Pattern;
-pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
+pub use counts::{Accessor, AccessorLines, BetweenFaults, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
 pub(crate) use run::Lines;
 use sample::{CHUNK_LINES, CHUNK_SHIFT, HASHED_BITS, among, bits, is_sampled};
@@ -52,6 +52,9 @@ const HUGE_LINES: u64 = PMD_PAGES * PAGE_LINES;
 
 /// A line that has no address, and no line after it has one.
 const NO_LINE: u64 = u64::MAX - 1;
+
+/// A line that stands for what the kernel accesses in every fault. No program has it, and every sample does.
+const FAULT_LINE: u64 = 1 << 57;
 
 /// The most lines of a short run: 8 KiB. Such runs in scattered order take four times as long beyond the last cache as the same
 /// lines in order, runs of 16 KiB twice as long, and runs of 64 KiB as long (docs/lab/time-terms.md).
@@ -225,6 +228,10 @@ struct Found {
     /// accesses' sample. Not scaled.
     misses: Box<[[Counters; CACHES]; Accessor::ALL.len()]>,
     footprint: Footprint,
+    /// Faults that came later than in the event of the one before.
+    faults: u64,
+    /// Those by the largest cache that misses [`FAULT_LINE`] although it is one of a sample's.
+    fault_misses: [u64; CACHES],
 }
 
 impl Default for LineModel {
@@ -244,7 +251,12 @@ impl LineModel {
         LineModel {
             finest_mask: (1 << finest) - 1,
             samples: Served::all(finest).collect(),
-            found: Found { misses: Box::default(), footprint: Footprint::new(finest) },
+            found: Found {
+                misses: Box::default(),
+                footprint: Footprint::new(finest),
+                faults: 0,
+                fault_misses: [0; CACHES],
+            },
             accesses: Default::default(),
             next: [NO_LINE; Accessor::ALL.len()],
             run_lines: Default::default(),
@@ -264,6 +276,18 @@ impl LineModel {
             self.access_line(first, accessor, &page_size);
         } else if first < last {
             self.access_range(first, last, accessor, &page_size);
+        }
+    }
+
+    /// A fault outside huge pages. It counts if it `is_later` than in the event of the fault before.
+    pub fn fault(&mut self, is_later: bool) {
+        self.found.faults += u64::from(is_later);
+        for Served { window, shift, caches, .. } in &mut self.samples {
+            let sampled = FAULT_LINE >> *shift;
+            let (missing, _) = window.access_line(sampled >> CHUNK_SHIFT, sampled as u32 % CHUNK_LINES);
+            if is_later && missing > 0 {
+                self.found.fault_misses[caches.start + missing - 1] += 1;
+            }
         }
     }
 
@@ -335,7 +359,23 @@ impl LineModel {
             cache_lines: (0..CACHES).map(lines_of).collect(),
             accessors: Accessor::ALL.map(|accessor| self.counts_of(accessor)).to_vec(),
             footprint_lines: self.found.footprint.lines() * (self.finest_mask + 1),
+            faults: BetweenFaults { faults: self.found.faults, misses: self.fault_misses() },
         }
+    }
+
+    /// Faults that each cache misses. Every sample has all of them, so they are not scaled.
+    fn fault_misses(&self) -> Vec<u64> {
+        let mut least = u64::MAX;
+        let of_cache = |(caches, cache): (&Range<usize>, usize)| {
+            // A larger cache misses no more; a coarser sample may miss a few more.
+            least = least.min(self.found.fault_misses[cache..caches.end].iter().sum());
+            least
+        };
+        self.samples
+            .iter()
+            .flat_map(|served| served.caches.clone().map(|cache| (&served.caches, cache)))
+            .map(of_cache)
+            .collect()
     }
 
     fn counts_of(&self, accessor: Accessor) -> AccessorLines {

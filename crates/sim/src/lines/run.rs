@@ -32,6 +32,10 @@ impl<const EVERY: bool> Translations for Lines<EVERY> {
         self.access_bytes(kernel, bytes, Cause::Metadata);
     }
 
+    fn faulted(&mut self, is_later: bool) {
+        self.0.fault(is_later);
+    }
+
     fn installed(&mut self, pages: Range<u64>) {
         // What the kernel misses is not looked at by page size.
         self.0.access(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES, Accessor::Kernel, |_| PageSize::Base);

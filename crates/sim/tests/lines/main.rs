@@ -2,6 +2,8 @@
 
 mod stack;
 
+use std::collections::BTreeSet;
+
 use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Header, Huge, Prefault, Purge};
@@ -153,5 +155,41 @@ fn a_simulation_with_lines_has_the_figures_of_one_without() {
         assert_eq!(lines(Accessor::Kernel), zeroed * 4096 / LINE_BYTES, "every page that is not the zero page");
         assert!(lines(Accessor::Program) > 4_000 && lines(Accessor::Bookkeeping) > 4_000);
         assert!(counts.footprint_lines * LINE_BYTES <= with.report.rss_bytes_peak * 11 / 10);
+    }
+}
+
+/// Distinct lines from each fault to the next, by a set.
+#[test]
+fn faults_are_as_far_apart_as_the_lines_between_them() {
+    for seed in 0xFA17..0xFA17 + 3 * test_scale() {
+        for (finest, tolerance) in [(0, 0.0), (3, 0.05)] {
+            let (mut random, mut model, mut between) = (Random::new(seed), LineModel::new(finest), BTreeSet::new());
+            let mut distances = Vec::new();
+            for fault in 0..600 {
+                for _ in 0..random.below(2 + fault % 60) {
+                    let (at, bytes) = (random.below(1 << 19), 1 + random.below(6_000));
+                    model.access(at..at + bytes, random.pick(&Accessor::ALL), |_| PageSize::Base);
+                    between.extend(at / LINE_BYTES..(at + bytes).div_ceil(LINE_BYTES));
+                }
+                let is_later = random.below(4) > 0;
+                model.fault(is_later);
+                // No cache has anything before the first fault.
+                let distance = if fault == 0 { u64::MAX } else { between.len() as u64 };
+                distances.extend(is_later.then_some(distance));
+                between.clear();
+            }
+            let counts = model.counts();
+            assert_eq!(counts.faults.faults, distances.len() as u64);
+            for (size, &lines) in
+                counts.cache_lines.iter().enumerate().take(if finest == 0 { EXACT } else { usize::MAX })
+            {
+                let expected = distances.iter().filter(|&&distance| distance >= lines).count() as f64;
+                let error = (counts.faults.misses[size] as f64 - expected).abs() / distances.len() as f64;
+                assert!(error <= tolerance, "seed {seed:#x}, one line in 2^{finest}, {lines} lines: off by {error}");
+            }
+            let found = counts.between_faults();
+            assert_eq!(found.iter().map(|(_, faults)| faults).sum::<u64>(), counts.faults.faults);
+            assert!(found.is_sorted_by(|one, next| one.0 < next.0), "{found:?}");
+        }
     }
 }
