@@ -512,6 +512,11 @@ mod tests {
         // 16 MiB is two thirds of the way from 4 to 32 MiB on a logarithmic scale.
         assert!((pages(0.75, 0.25, 16) - (0.25 * (1800.0 + 200.0) + 0.5 * 1200.0 + 0.25 * 3000.0)).abs() < 1e-6);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
+        // After known work: what the timed amounts cost, and what a footprint adds.
+        let mut between = [0.0; BETWEEN.len()];
+        between[5] = 0.5;
+        let after = FirstTouch::Pages(Locality { filling: 0.25, between, ..Locality::default() });
+        assert_eq!(cost(after, 32 << 20), 0.25 * 1800.0 + 0.5 * 3000.0 + 0.25 * 1000.0 + 200.0);
         let folio =
             |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart).among(bytes)), bytes);
         // 64 KiB is 1/32 of a huge page.

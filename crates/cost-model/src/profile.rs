@@ -58,9 +58,6 @@ pub enum Operation {
     /// The same after 512 KiB.
     #[serde(rename = "write_fault_apart_512k")]
     WriteFaultApart512k,
-    /// The same after 4 MiB.
-    #[serde(rename = "write_fault_apart_4m")]
-    WriteFaultApart4m,
     /// Extra cost of the first write in 2 MiB, which allocates a page table.
     PageTable,
     /// Write to a page that was dropped by `MADV_DONTNEED`, with a footprint of 4 MiB.
@@ -198,15 +195,14 @@ pub const FOOTPRINTS: [Footprint; 5] = [
 ];
 
 /// Other work between two faults that are timed: bytes that are written, and the operation. The kernel's fault path is still in
-/// the first caches after the first of them, and in no near cache after the last.
-pub const BETWEEN: [(u64, Operation); 7] = [
+/// the first caches after the first of them, and in few near ones after the last. The faults after 4 MiB could not be told from the work.
+pub const BETWEEN: [(u64, Operation); 6] = [
     (8 << 10, Operation::WriteFaultApart8k),
     (32 << 10, Operation::WriteFaultApart32k),
     (128 << 10, Operation::WriteFaultApart128k),
     (256 << 10, Operation::WriteFaultApart256k),
     (512 << 10, Operation::WriteFaultApart512k),
     (1 << 20, Operation::WriteFaultApart),
-    (4 << 20, Operation::WriteFaultApart4m),
 ];
 
 /// The sizes of folios whose faults are timed: all that anonymous memory can have, except 2 MiB.

@@ -206,3 +206,20 @@ fn spread(gaps: impl Iterator<Item = (u64, u64)>, by_hand: u64, apart: impl Fn(u
     let all = f64::max(all, 1.0);
     Locality { filling: locality.filling / all, apart: locality.apart / all, ..Locality::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_after_other_work_are_shared_between_the_amounts_around_it() {
+        // Of 20 touches, 8 were in the event of the one before, and 10 have a known distance.
+        let gaps = [(0, 8), (4, 12)];
+        let between = [(1 << 10, 1), (32 << 10, 2), (64 << 10, 4), (1 << 30, 3)];
+        let found = program_locality(gaps.into_iter(), 3, between.into_iter());
+        assert_eq!((found.filling, found.apart, found.far), (0.25, 0.0, 0.0));
+        let expected = [0.05, 0.1 + 0.1, 0.1, 0.0, 0.0, 0.15];
+        let error = found.between.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+        assert!(error.fold(0.0, f64::max) < 1e-9, "{:?}", found.between);
+    }
+}

@@ -83,7 +83,7 @@ fn a_profile_turns_counts_into_a_range_of_time() {
 }
 
 /// The operations that random-mixed needs with single pages and with huge pages.
-pub const OPERATIONS: [&str; 36] = [
+pub const OPERATIONS: [&str; 35] = [
     "write_fault",
     "write_fault_apart",
     "memset_untouched",
@@ -97,7 +97,6 @@ pub const OPERATIONS: [&str; 36] = [
     "write_fault_apart_128k",
     "write_fault_apart_256k",
     "write_fault_apart_512k",
-    "write_fault_apart_4m",
     "zero_read_fault",
     "write_after_zero",
     "refault",

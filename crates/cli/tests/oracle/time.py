@@ -109,8 +109,7 @@ def installs_again(refaults, kind):
 
 
 # Bytes of other work before a fault that is timed.
-BETWEEN = [(MIB // 128, "_8k"), (MIB // 32, "_32k"), (MIB // 8, "_128k"), (MIB // 4, "_256k"), (MIB // 2, "_512k"), (MIB, ""),
-           (4 * MIB, "_4m")]
+BETWEEN = [(MIB // 128, "_8k"), (MIB // 32, "_32k"), (MIB // 8, "_128k"), (MIB // 4, "_256k"), (MIB // 2, "_512k"), (MIB, "")]
 
 
 def between_faults(lines):

@@ -93,7 +93,8 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
     Ok(Counts { instructions, rest_ns: parts.memory + parts.kernel })
 }
 
-/// Fits a line for each round. The last subject is the replay without an allocator.
+/// Fits a line to the fast times of each design: what disturbs a replay only makes it longer, and for some time. The lines of single
+/// rounds give the range. The last subject is the replay without an allocator.
 fn fitted(counts: &[Counts], timings: Timings<ReplayError>) -> Result<CodeCosts, ValidateError> {
     let mut samples = Vec::new();
     for Timed { samples: found, failure, .. } in timings.subjects {
@@ -112,8 +113,25 @@ fn fitted(counts: &[Counts], timings: Timings<ReplayError>) -> Result<CodeCosts,
         slopes.push(slope.max(0.0));
         heights.push(height.max(0.0));
     }
-    let cost = |rounds| Cost::of(rounds, 1.0).ok_or(ValidateError::NoPrediction);
-    Ok(CodeCosts { instruction: cost(slopes)?, call: cost(heights)? })
+    let own_ns = fast_ns(&own).ok_or(ValidateError::NoPrediction)?;
+    let point = |(counts, samples): (&Counts, &Vec<Sample>)| {
+        Some((counts.instructions, fast_ns(samples)? - own_ns - counts.rest_ns))
+    };
+    let (slope, height) = line(&counts.iter().zip(&samples).filter_map(point).collect::<Vec<_>>());
+    let cost = |rounds, of_fast: f64| {
+        let range = Cost::of(rounds, 1.0)?;
+        let median_ns = of_fast.max(0.0);
+        Some(Cost { median_ns, low_ns: range.low_ns.min(median_ns), high_ns: range.high_ns.max(median_ns), ..range })
+    };
+    let costs = cost(slopes, slope).zip(cost(heights, height));
+    costs.map(|(instruction, call)| CodeCosts { instruction, call }).ok_or(ValidateError::NoPrediction)
+}
+
+/// The lower quartile of the times of a call.
+fn fast_ns(samples: &[Sample]) -> Option<f64> {
+    let mut times: Vec<f64> = samples.iter().map(Sample::cpu_ns_per_call).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len().saturating_sub(1) / 4).copied()
 }
 
 /// The slope of the line with the least squares of its errors, and its height at 0.
