@@ -45,7 +45,7 @@ fn touches_apart_by(samples: &mut Samples, between_bytes: u64, operation: Operat
         })
         .1
     };
-    // Before and after: the work takes a hundred times as long as the faults, so a machine that became faster would show.
+    // Before and after: the work takes up to ten times as long as the faults, so a processor that became faster would show.
     let before = rounds(&|_| {});
     let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
     let without = (before + rounds(&|_| {})) / 2;
