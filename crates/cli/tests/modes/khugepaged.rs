@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::ptr::null_mut;
+use std::sync::Once;
 use std::time::Duration;
 
 use crate::support::recordings::{can_record, data};
@@ -65,10 +67,27 @@ fn printed(text: &mut impl BufRead) -> Option<[u64; 2]> {
     numbers.try_into().ok()
 }
 
+/// Puts this process on khugepaged's list for good. The first process on the list wakes it, so a program that were the first would be
+/// scanned at once, whatever the settings. Memory that was never written is not listed.
+fn join_list() {
+    static JOINED: Once = Once::new();
+    const BYTES: usize = 4 << 20;
+    // SAFETY: a new mapping at an address chosen by the kernel, which nothing else uses; one byte is written, and it is advised.
+    JOINED.call_once(|| unsafe {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let map = libc::mmap(null_mut(), BYTES, protection, flags, -1, 0);
+        assert_ne!(map, libc::MAP_FAILED);
+        map.cast::<u8>().write_volatile(1);
+        assert_eq!(libc::madvise(map, BYTES, libc::MADV_HUGEPAGE), 0);
+        assert_eq!(libc::madvise(map, BYTES, libc::MADV_DONTNEED), 0);
+    });
+}
+
 /// What the program has before and after full scans of khugepaged; `None` for what this machine cannot show, which is printed.
 /// khugepaged rests until the program has its memory: a scan may take part of it otherwise, so the program starts only after this
 /// time.
 fn scanned(program: &Path, limit: u64, rest: Duration) -> Option<[[u64; 2]; 2]> {
+    join_list();
     let mut held = Settings::guarded();
     held.set("scan_sleep_millisecs", "600000")?;
     held.set("max_ptes_none", &limit.to_string())?;
