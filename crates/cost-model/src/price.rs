@@ -317,13 +317,17 @@ impl Work {
 /// The measured footprints around an amount of memory, with interpolation shares on a logarithmic scale. The shares sum
 /// to 1.
 fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
-    let last = FOOTPRINTS.len() - 1;
-    let above = FOOTPRINTS.iter().position(|footprint| bytes <= footprint.bytes).unwrap_or(last).max(1);
-    let (below, above) = (&FOOTPRINTS[above - 1], &FOOTPRINTS[above]);
+    neighbours(&FOOTPRINTS.map(|footprint| footprint.bytes), bytes).map(|(at, share)| (&FOOTPRINTS[at], share))
+}
+
+/// The places of the two sizes around an amount of memory, with interpolation shares as in [`around`]. `sizes` are at least two, in
+/// ascending order. An amount outside them counts as the nearest.
+pub(crate) fn neighbours(sizes: &[u64], bytes: u64) -> [(usize, f64); 2] {
+    let above = sizes.iter().position(|&size| bytes <= size).unwrap_or(sizes.len() - 1).max(1);
+    let (least, most) = (sizes[above - 1], sizes[above]);
     let log = |bytes: u64| (bytes as f64).log2();
-    let way = log(bytes.clamp(below.bytes, above.bytes)) - log(below.bytes);
-    let share = way / (log(above.bytes) - log(below.bytes));
-    [(below, 1.0 - share), (above, share)]
+    let share = (log(bytes.clamp(least, most)) - log(least)) / (log(most) - log(least));
+    [(above - 1, 1.0 - share), (above, share)]
 }
 
 /// How near returned memory is when the kernel hands it out again: 1 up to 256 KiB, 0 from the smallest measured footprint

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::price::{Locality, Price, Work};
+use crate::price::{Locality, Price, Work, neighbours};
 use crate::profile::{BETWEEN, Profile};
 
 /// Seconds, as text in milliseconds.
@@ -179,12 +179,9 @@ pub fn program_locality(
     let mut locality = spread(gaps.clone(), by_hand, |_| 0.0);
     let all = gaps.map(|(_, installs)| installs).sum::<u64>().max(1) as f64;
     for (bytes, touches) in between {
-        let share = touches as f64 / all;
-        let after = BETWEEN.iter().position(|&(most, _)| bytes <= most).unwrap_or(BETWEEN.len() - 1).max(1);
-        let [low, high] = [BETWEEN[after - 1].0, BETWEEN[after].0].map(|bytes| (bytes as f64).log2());
-        let way = (((bytes.max(1) as f64).log2() - low) / (high - low)).clamp(0.0, 1.0);
-        locality.between[after - 1] += share * (1.0 - way);
-        locality.between[after] += share * way;
+        for (at, share) in neighbours(&BETWEEN.map(|(bytes, _)| bytes), bytes) {
+            locality.between[at] += share * touches as f64 / all;
+        }
     }
     locality
 }

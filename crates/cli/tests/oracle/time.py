@@ -36,8 +36,8 @@ def instructions(sim, table):
     return total
 
 
-def cost(curve, size):
-    points = [(point["bytes"], point["cost"]["median_ns"]) for point in curve]
+def on_scale(points, size):
+    """The cost at a size on a logarithmic scale; outside the points (size, ns), that of the nearest one."""
     if size <= points[0][0]:
         return points[0][1]
     for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
@@ -45,6 +45,15 @@ def cost(curve, size):
             share = math.log(size / low) / math.log(high / low)
             return low_ns * (1 - share) + high_ns * share
     return points[-1][1]
+
+
+def cost(curve, size):
+    return on_scale([(point["bytes"], point["cost"]["median_ns"]) for point in curve], size)
+
+
+def timed(costs, operation):
+    """Nanoseconds of an operation in kernel and user mode."""
+    return costs[operation]["median_ns"] / costs[operation]["kernel_share"]
 
 
 def less(more, fewer):
@@ -93,14 +102,9 @@ def lists(sim, costs):
 
 def footprint(costs, kind, size):
     """The cost of a first touch while so much memory passes through the caches."""
-    points = [(mib * MIB, costs[kind + suffix]["median_ns"] / costs[kind + suffix]["kernel_share"])
+    points = [(mib * MIB, timed(costs, kind + suffix))
               for mib, suffix in [(4, ""), (8, "_8m"), (16, "_16m"), (32, "_32m"), (128, "_128m")]]
-    size = min(max(size, points[0][0]), points[-1][0])
-    for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
-        if size <= high:
-            share = math.log(size / low) / math.log(high / low)
-            return low_ns * (1 - share) + high_ns * share
-    raise AssertionError(size)
+    return on_scale(points, size)
 
 
 def installs_again(refaults, kind):
@@ -123,20 +127,13 @@ def between_faults(lines):
 
 def after_work(costs, size):
     """The cost of a fault after accesses to so many other bytes."""
-    points = [(size, costs["write_fault_apart" + end]["median_ns"] / costs["write_fault_apart" + end]["kernel_share"])
-              for size, end in BETWEEN]
-    size = min(max(size, points[0][0]), points[-1][0])
-    for (low, low_ns), (high, high_ns) in zip(points, points[1:]):
-        if size <= high:
-            share = math.log(size / low) / math.log(high / low)
-            return low_ns * (1 - share) + high_ns * share
-    raise AssertionError(size)
+    return on_scale([(between, timed(costs, "write_fault_apart" + end)) for between, end in BETWEEN], size)
 
 
 def kernel(sim, costs, other_work=None):
     """Nanoseconds of faults and calls in a program, in kernel and user mode, from memory that no cache holds. `other_work` is what
     is accessed between two faults of different events, if not what was counted."""
-    ns = lambda operation: costs[operation]["median_ns"] / costs[operation]["kernel_share"]
+    ns = lambda operation: timed(costs, operation)
     done, kinds = sim["page_operations"], sim["installs"]["by_kind"]
     unknown = [kinds["mthp"], kinds["hugetlb"], done["collapsed_pmds"], done["forks"], done["mremap_pages"]]
     assert not any(unknown), unknown

@@ -102,22 +102,18 @@ fn fitted(counts: &[Counts], timings: Timings<ReplayError>) -> Result<CodeCosts,
         samples.push(found);
     }
     let own = samples.pop().unwrap_or_default();
-    let (mut slopes, mut heights) = (Vec::new(), Vec::new());
-    for (round, own) in own.iter().enumerate() {
+    // The line through the times that `ns_of` takes from the samples of each subject.
+    let line_by = |ns_of: &dyn Fn(&[Sample]) -> Option<f64>| {
+        let own_ns = ns_of(&own)?;
         let point = |(counts, samples): (&Counts, &Vec<Sample>)| {
-            let ns = samples.get(round)?.cpu_ns_per_call() - own.cpu_ns_per_call() - counts.rest_ns;
-            Some((counts.instructions, ns))
+            Some((counts.instructions, ns_of(samples)? - own_ns - counts.rest_ns))
         };
-        let points: Vec<(f64, f64)> = counts.iter().zip(&samples).filter_map(point).collect();
-        let (slope, height) = line(&points);
-        slopes.push(slope.max(0.0));
-        heights.push(height.max(0.0));
-    }
-    let own_ns = fast_ns(&own).ok_or(ValidateError::NoPrediction)?;
-    let point = |(counts, samples): (&Counts, &Vec<Sample>)| {
-        Some((counts.instructions, fast_ns(samples)? - own_ns - counts.rest_ns))
+        Some(line(&counts.iter().zip(&samples).filter_map(point).collect::<Vec<_>>()))
     };
-    let (slope, height) = line(&counts.iter().zip(&samples).filter_map(point).collect::<Vec<_>>());
+    let of_round = |round: usize| line_by(&|samples| Some(samples.get(round)?.cpu_ns_per_call()));
+    let (slopes, heights): (Vec<f64>, Vec<f64>) =
+        (0..own.len()).filter_map(of_round).map(|(slope, height)| (slope.max(0.0), height.max(0.0))).unzip();
+    let (slope, height) = line_by(&fast_ns).ok_or(ValidateError::NoPrediction)?;
     let cost = |rounds, of_fast: f64| {
         let range = Cost::of(rounds, 1.0)?;
         let median_ns = of_fast.max(0.0);
