@@ -195,30 +195,34 @@ fn either_outcome_is_right_where_writes_after_madv_free_are_unknown() {
     assert_eq!(number(&between["memory_limit"], "least_limit_bytes_min"), low);
 }
 
+/// A row of a wrong prediction. If it was not judged, the last lines of the panic say why.
+fn failed(bench: &Bench, limit: u64, command: &str) -> Value {
+    let (mut result, code) = validated(bench, &[limit], command);
+    let row = result["rows"][0].take();
+    assert_eq!((row["verdict"].as_str(), code), (Some("failed"), Some(1)), "\n{}", row["reason"]);
+    row
+}
+
 #[test]
 fn a_wrong_prediction_is_found() {
     let Some(bench) = recorded("2000 0 0 0 0") else { return };
     let [_, least] = least(&bench);
+    let check = |row: &Value, parts: [&str; 2]| {
+        let reason = row["reason"].as_str().expect("a reason");
+        for part in parts {
+            assert!(reason.contains(part), "{part}: {row}");
+        }
+    };
     // The recording lacks 400 pages of the program that runs.
-    let (result, code) = validated(&bench, &[least + 200 * PAGE], "-- ./app 2400 0 0 0 0");
-    let row = &result["rows"][0];
-    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{result}");
-    assert_eq!(first_outcomes(row), ["killed"; 2], "{row}");
-    let reason = row["reason"].as_str().expect("a reason");
-    for part in ["predicted: survives; 2 killed at a limit of", "were charged without a limit, and at most"] {
-        assert!(reason.contains(part), "{part}: {row}");
-    }
+    let row = failed(&bench, least + 200 * PAGE, "-- ./app 2400 0 0 0 0");
+    assert_eq!(first_outcomes(&row), ["killed"; 2], "{row}");
+    check(&row, ["predicted: survives; 2 killed at a limit of", "were charged without a limit, and at most"]);
     // With room for both, only the charge tells.
-    let (result, code) = validated(&bench, &[4 * least], "-- ./app 2400 0 0 0 0");
-    assert_eq!((&result["rows"][0]["verdict"], code), (&"failed".into(), Some(1)), "{result}");
+    let row = failed(&bench, 4 * least, "-- ./app 2400 0 0 0 0");
+    assert_eq!(first_outcomes(&row), ["survived"; 2], "{row}");
     // It has pages that the program does not write.
-    let (result, code) = validated(&bench, &[least - 200 * PAGE], "-- ./app 1500 0 0 0 0");
-    let row = &result["rows"][0];
-    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{result}");
-    let reason = row["reason"].as_str().expect("a reason");
-    for part in ["predicted: killed; 2 survived at a limit of", "were charged without a limit, and at least"] {
-        assert!(reason.contains(part), "{part}: {row}");
-    }
+    let row = failed(&bench, least - 200 * PAGE, "-- ./app 1500 0 0 0 0");
+    check(&row, ["predicted: killed; 2 survived at a limit of", "were charged without a limit, and at least"]);
 }
 
 /// The program that runs needs what was recorded, but reads 300 pages before it writes them.

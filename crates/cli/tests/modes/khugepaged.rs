@@ -5,8 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr::null_mut;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
+
+use hksim_linux_probe::sysfs::khugepaged_collapses;
+use serde_json::Value;
 
 use crate::support::recordings::{can_record, data};
 use crate::support::{Bench, number};
@@ -205,4 +208,66 @@ fn a_validation_waits_for_scans() {
     }
     let refused = bench.refused("validate a.hkm --run-recorded --khugepaged bound");
     assert!(refused.contains("a bound cannot be measured"), "{refused}");
+}
+
+/// Gives khugepaged memory to collapse, again and again, until the returned value is dropped.
+fn feed_khugepaged() -> Arc<()> {
+    const BYTES: usize = 4 << 20;
+    let wanted = Arc::new(());
+    let seen = Arc::clone(&wanted);
+    let feed = || {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address chosen by the kernel, which nothing else uses, written in its middle, and unmapped
+        // as a whole.
+        unsafe {
+            let map = libc::mmap(null_mut(), BYTES, protection, flags, -1, 0);
+            assert_ne!(map, libc::MAP_FAILED);
+            // Written before it is advised, so that it has small pages.
+            map.cast::<u8>().add(BYTES / 2).write_volatile(1);
+            assert_eq!(libc::madvise(map, BYTES, libc::MADV_HUGEPAGE), 0);
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(libc::munmap(map, BYTES), 0);
+        }
+    };
+    std::thread::spawn(move || {
+        while Arc::strong_count(&seen) > 1 {
+            feed();
+        }
+    });
+    wanted
+}
+
+/// The kernel counts collapses of all programs together. Memory of this program cannot be collapsed, so its figures are judged.
+#[test]
+fn collapses_of_other_programs_disturb_no_run_under_a_limit() {
+    let _turn = super::alone();
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    if bench.compile(data("limited.c"), "app", &["-O1"]).is_none() {
+        return;
+    }
+    bench.ok("record --memory --no-aslr -o a.hkm -- ./app 2000 0 0 0 0");
+    let mut held = Settings::guarded();
+    let eager = [("max_ptes_none", "511"), ("pages_to_scan", "4294967295"), ("scan_sleep_millisecs", "10")];
+    if eager.into_iter().any(|(name, value)| held.set(name, value).is_none()) {
+        return;
+    }
+    let before = khugepaged_collapses();
+    let fed = feed_khugepaged();
+    for (command, verdict) in [("--run-recorded", "ok"), ("-- ./app 2400 0 0 0 0", "failed")] {
+        let line = format!("validate a.hkm --memory-limit 64M --runs 2 --format json {command}");
+        let ran = bench.run(&line);
+        let result: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|why| panic!("{why}: {}", ran.stderr));
+        let row = &result["rows"][0];
+        if row["reason"].as_str().is_some_and(|why| why.contains("memory control group")) {
+            return eprintln!("skipped: {}", row["reason"]);
+        }
+        assert_eq!(row["verdict"], verdict, "{row}");
+    }
+    drop(fed);
+    if khugepaged_collapses() == before {
+        eprintln!("skipped: khugepaged collapsed nothing meanwhile");
+    }
 }
