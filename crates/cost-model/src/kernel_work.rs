@@ -82,7 +82,7 @@ pub enum KernelPart {
     Splits,
     /// Forks, and write permissions after them.
     Forks,
-    /// The system calls themselves.
+    /// The system calls themselves: what they take besides pages, and for few pages.
     Calls,
 }
 
@@ -132,7 +132,7 @@ impl KernelWork<'_> {
     }
 
     /// Operations besides first touches and collapses; those of a part follow each other.
-    fn operations(&self) -> [(KernelPart, Operation, u64); 29] {
+    fn operations(&self) -> [(KernelPart, Operation, u64); 31] {
         use KernelPart::{Calls, Forks, Installs, Moved, PageTables, Purges, Splits, Unmapped};
         let (done, cow) = (self.operations, self.installs_of(InstallKind::Cow));
         [
@@ -169,6 +169,8 @@ impl KernelWork<'_> {
             (Calls, Operation::MunmapCall, self.calls.unmap),
             (Calls, Operation::MadviseCall, self.calls.advise),
             (Calls, Operation::MremapCall, self.calls.remap),
+            (Calls, Operation::DropCall, done.dropping_calls),
+            (Calls, Operation::FlushPage, done.flushed_pages),
         ]
     }
 

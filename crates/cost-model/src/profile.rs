@@ -11,7 +11,7 @@ use crate::code_costs::CodeCosts;
 use crate::memory_costs::MemoryCosts;
 
 /// Version of the file format.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -135,6 +135,10 @@ pub enum Operation {
     FreeHugeAgain,
     /// Write to a page after `MADV_FREE`, before the kernel reclaimed it, with a footprint of 4 MiB.
     RewriteFreed,
+    /// Extra cost of a call that marks or drops up to 33 pages, per page: their translations are invalidated one by one.
+    FlushPage,
+    /// Extra cost of a call that drops pages: invalidating translations, and freeing pages together.
+    DropCall,
     /// `munmap`, per resident page.
     MunmapPage,
     /// `munmap`, per huge page.
@@ -461,7 +465,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 10", "version = 9"),
+            ("version = 11", "version = 10"),
             ("bytes = 65536", "bytes = 262144"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),

@@ -183,7 +183,7 @@ impl Kernel {
         if vma.flags.hugetlb {
             return self.dontneed_hugetlb(vma, part);
         }
-        self.zap(part, ZapReason::DontNeed);
+        self.zap_by_advice(part, ZapReason::DontNeed);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{PmdEntry, PteKind};
+use super::entry::{PmdEntry, PteKind, PteTable};
+use super::flush::Flush;
 use super::rules::{MadvFreeSharedTest, MadvFreeSplit};
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 use super::work::Amount;
@@ -32,14 +33,17 @@ impl Kernel {
     /// Ages the pages of `part`, which is inside one mapping. The huge zero page is skipped (R4b).
     pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
         let pmds = pmds_touching(part);
-        let mut from = pmds.start;
+        let (mut from, mut flush) = (pmds.start, Flush::default());
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
-            self.age_pmd(pmd, clip(part, pmd), aging);
+            self.age_pmd(pmd, clip(part, pmd), aging, &mut flush);
             from = pmd + 1;
+        }
+        if aging == Aging::Free {
+            self.operations.flushed(&flush);
         }
     }
 
-    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging) {
+    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging, flush: &mut Flush) {
         if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
@@ -48,6 +52,7 @@ impl Kernel {
                 return;
             }
             if is_whole_pmd(&pages) {
+                flush.pmd(pmd);
                 huge.old = true;
                 if aging == Aging::Free {
                     let again = huge.lazy || folio.as_ref().is_some_and(|folio| folio.lazy);
@@ -71,14 +76,14 @@ impl Kernel {
         }
         let mut page = pages.start;
         while page < pages.end {
-            page += self.age_at(pmd, page, pages.end - page, aging);
+            page += self.age_at(pmd, page, pages.end - page, aging, flush);
         }
     }
 
     /// Ages the page or folio mapped at `page`. A folio is aged as a whole only if the next `room` pages contain all of
     /// it. Otherwise the folio is split and 0 is returned, so that the caller ages its pages one by one. Returns the
     /// number of pages done.
-    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
+    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging, flush: &mut Flush) -> u64 {
         let start = index_of(page);
         let Some(table) = self.tables.table_mut(pmd) else { return room };
         if let Some(folio_page) = table.folio_page(start) {
@@ -106,7 +111,7 @@ impl Kernel {
                 folio.lazy = true;
             }
             if is_aged {
-                (start..start + batch).for_each(|index| table.set_old(index, true));
+                (page..).zip(start..start + batch).for_each(|(page, index)| make_old(table, index, page, flush));
             }
             drop(memory);
             if aging == Aging::Free && is_aged {
@@ -121,11 +126,19 @@ impl Kernel {
                 self.operations.marked_free(Amount { pages: 1, ..Amount::default() }, pte.lazy());
                 pte.free_lazily();
             }
-            table.set_old(start, true);
+            make_old(table, start, page, flush);
             if aging == Aging::Free {
                 self.note_lazily_freed(page);
             }
         }
         1
     }
+}
+
+/// Makes the entry of a page old. If it was young, processors may hold its translation.
+fn make_old(table: &mut PteTable, index: usize, page: u64, flush: &mut Flush) {
+    if !table.is_old(index) {
+        flush.page(page);
+    }
+    table.set_old(index, true);
 }

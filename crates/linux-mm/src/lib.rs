@@ -79,6 +79,7 @@ mod config;
 mod entry;
 mod fault;
 mod fault_run;
+mod flush;
 mod folio;
 mod fork;
 mod full_scan;

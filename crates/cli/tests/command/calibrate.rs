@@ -39,7 +39,7 @@ fn costs_match_a_c_program() {
 
 /// A profile with round numbers as costs.
 const PROFILE: &str =
-    "version = 10\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
+    "version = 11\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| {
@@ -118,6 +118,8 @@ pub const OPERATIONS: [&str; 35] = [
     "mmap_call",
     "munmap_call",
     "madvise_call",
+    "flush_page",
+    "drop_call",
     "host_backing",
 ];
 
@@ -176,6 +178,8 @@ fn each_operation_is_priced_at_its_own_cost() {
     for (operation, dearer) in [
         ("refault", [false, true, false, false]),
         ("free_page_again", [false, false, true, false]),
+        ("flush_page", [false, true, true, false]),
+        ("drop_call", [false, true, false, false]),
         ("huge_fault_far", [false, false, false, true]),
     ] {
         let at = text.find(&format!("[costs.{operation}]")).expect("its cost");
@@ -225,7 +229,7 @@ fn an_invalid_profile_is_refused() {
     for (text, needle) in [
         ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
-        (&profile(&["madvise_call"]).replace("version = 10", "version = 9"), "version 9"),
+        (&profile(&["madvise_call"]).replace("version = 11", "version = 10"), "version 10"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),

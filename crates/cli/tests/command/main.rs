@@ -25,6 +25,7 @@ mod exports;
 mod faults;
 mod files;
 mod flags;
+mod flushed_pages;
 mod forks;
 mod generators;
 mod growing_stacks;

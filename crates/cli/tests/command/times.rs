@@ -16,7 +16,7 @@ pub fn profile() -> String {
     };
     let quartiles = |ns| of(ns, 1.0);
     let mut text =
-        "version = 10\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
+        "version = 11\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
             .to_string();
     let lazy = ["free_page", "free_page_again", "free_huge", "free_huge_again", "rewrite_freed"];
     for (number, operation) in crate::calibrate::OPERATIONS.into_iter().chain(lazy).enumerate() {

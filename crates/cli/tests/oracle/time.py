@@ -194,6 +194,8 @@ def kernel(sim, costs, other_work=None):
         "rewrite_freed": done["clean_entries_written"],
         "free_huge": done["madv_free_huge_pages"] - done["madv_free_repeated_huge_pages"],
         "free_huge_again": done["madv_free_repeated_huge_pages"],
+        "flush_page": done["flushed_pages"],
+        "drop_call": done["dropping_calls"],
         "munmap_page": done["unmapped_pages"] - done["unmapped_folio_pages"],
         "munmap_huge": done["unmapped_huge_pages"],
         "drop_folio_page": dropped,

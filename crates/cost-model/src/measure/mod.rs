@@ -7,6 +7,7 @@
 
 mod calls;
 mod cold;
+mod flush;
 mod footprint;
 mod fork;
 mod lines;

@@ -7,8 +7,8 @@ use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up,
 use hksim_linux_probe::cpu_modes::ModeSamples;
 use hksim_linux_probe::{PAGE_BYTES, sysfs};
 
-use super::MeasureError;
 use super::samples::Samples;
+use super::{MeasureError, flush};
 use crate::price::{NEAR_BYTES, POOL_BYTES};
 use crate::profile::{FOLIOS, FOOTPRINTS, Operation};
 
@@ -47,6 +47,7 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
     rewritten(samples, &area);
     near(samples, &area);
+    flush::costs(samples, &area);
     area.write(PAGE_BYTES);
     samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
     samples.time(Operation::ZeroReadFault, PAGES, || area.read());
