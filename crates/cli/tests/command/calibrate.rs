@@ -83,7 +83,7 @@ fn a_profile_turns_counts_into_a_range_of_time() {
 }
 
 /// The operations that random-mixed needs with single pages and with huge pages.
-pub const OPERATIONS: [&str; 35] = [
+pub const OPERATIONS: [&str; 37] = [
     "write_fault",
     "write_fault_apart",
     "memset_untouched",
