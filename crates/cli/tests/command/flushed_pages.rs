@@ -63,7 +63,11 @@ fn pages_are_invalidated_one_by_one_as_often_as_predicted() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 30k --ws 400 --min 100 --max 30k -o rm.hkt");
     let Some(trace) = Trace::begin() else { return };
-    for design in ["--purge free --purge-delay 0", "--purge free --slab 16K --purge-delay 100us", "--purge dontneed"] {
+    for design in [
+        "--purge free --purge-delay 0",
+        "--purge free --slab 16K --purge-delay 100us",
+        "--purge dontneed --purge-delay 0",
+    ] {
         let design = format!("rm.hkt --huge never --touch all {design}");
         let predicted = bench.json(&format!("sim {design}"));
         if !has_single_pages(&predicted) {
