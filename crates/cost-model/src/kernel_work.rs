@@ -82,7 +82,7 @@ pub enum KernelPart {
     Splits,
     /// Forks, and write permissions after them.
     Forks,
-    /// The system calls themselves: what they take besides pages, and for few pages.
+    /// The system calls themselves, and the translations that they invalidate.
     Calls,
 }
 

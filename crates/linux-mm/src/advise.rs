@@ -76,6 +76,12 @@ impl Kernel {
         if range.start > range.end {
             return Outcome::of(Err(Errno::Invalid));
         }
+        let outcome = self.advise_mappings(range, advice);
+        self.end_flush();
+        outcome
+    }
+
+    fn advise_mappings(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         Outcome::of(match advice {
             Advice::PopulateRead => return self.advise_populate(&range, Access::Read),
             Advice::PopulateWrite => return self.advise_populate(&range, POPULATE_WRITE),
@@ -183,7 +189,7 @@ impl Kernel {
         if vma.flags.hugetlb {
             return self.dontneed_hugetlb(vma, part);
         }
-        self.zap_by_advice(part, ZapReason::DontNeed);
+        self.zap(part, ZapReason::DontNeed);
         Ok(())
     }
 

@@ -33,17 +33,14 @@ impl Kernel {
     /// Ages the pages of `part`, which is inside one mapping. The huge zero page is skipped (R4b).
     pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
         let pmds = pmds_touching(part);
-        let (mut from, mut flush) = (pmds.start, Flush::default());
+        let mut from = pmds.start;
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
-            self.age_pmd(pmd, clip(part, pmd), aging, &mut flush);
+            self.age_pmd(pmd, clip(part, pmd), aging);
             from = pmd + 1;
-        }
-        if aging == Aging::Free {
-            self.operations.flushed(&flush);
         }
     }
 
-    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging, flush: &mut Flush) {
+    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging) {
         if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
@@ -52,7 +49,9 @@ impl Kernel {
                 return;
             }
             if is_whole_pmd(&pages) {
-                flush.pmd(pmd);
+                if !huge.old || aging == Aging::Free && huge.dirty {
+                    self.flush.huge(pmd);
+                }
                 huge.old = true;
                 if aging == Aging::Free {
                     let again = huge.lazy || folio.as_ref().is_some_and(|folio| folio.lazy);
@@ -76,14 +75,14 @@ impl Kernel {
         }
         let mut page = pages.start;
         while page < pages.end {
-            page += self.age_at(pmd, page, pages.end - page, aging, flush);
+            page += self.age_at(pmd, page, pages.end - page, aging);
         }
     }
 
     /// Ages the page or folio mapped at `page`. A folio is aged as a whole only if the next `room` pages contain all of
     /// it. Otherwise the folio is split and 0 is returned, so that the caller ages its pages one by one. Returns the
     /// number of pages done.
-    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging, flush: &mut Flush) -> u64 {
+    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
         let start = index_of(page);
         let Some(table) = self.tables.table_mut(pmd) else { return room };
         if let Some(folio_page) = table.folio_page(start) {
@@ -104,14 +103,16 @@ impl Kernel {
                 return 0;
             }
             let is_aged = aging.ages(folio.is_shared(), folio.dirty);
+            if is_aged {
+                for (page, index) in (page..).zip(start..start + batch) {
+                    make_old(table, index, page, aging, &mut self.flush);
+                }
+            }
             if aging == Aging::Free && is_aged {
                 self.operations.marked_free(Amount { pages: batch as u64, ..Amount::default() }, folio.lazy);
                 table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
                 folio.dirty = false;
                 folio.lazy = true;
-            }
-            if is_aged {
-                (page..).zip(start..start + batch).for_each(|(page, index)| make_old(table, index, page, flush));
             }
             drop(memory);
             if aging == Aging::Free && is_aged {
@@ -120,14 +121,12 @@ impl Kernel {
             return batch as u64;
         }
         let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
-        let pte = &mut table.ptes[start];
+        let pte = table.ptes[start];
         if pte.kind() == PteKind::Base && aging.ages(is_shared, pte.page_dirty()) {
+            make_old(table, start, page, aging, &mut self.flush);
             if aging == Aging::Free {
                 self.operations.marked_free(Amount { pages: 1, ..Amount::default() }, pte.lazy());
-                pte.free_lazily();
-            }
-            make_old(table, start, page, flush);
-            if aging == Aging::Free {
+                table.ptes[start].free_lazily();
                 self.note_lazily_freed(page);
             }
         }
@@ -135,9 +134,9 @@ impl Kernel {
     }
 }
 
-/// Makes the entry of a page old. If it was young, processors may hold its translation.
-fn make_old(table: &mut PteTable, index: usize, page: u64, flush: &mut Flush) {
-    if !table.is_old(index) {
+/// Makes the entry of a page old. If that changes it, processors may hold its translation: `Free` also makes it clean.
+fn make_old(table: &mut PteTable, index: usize, page: u64, aging: Aging, flush: &mut Flush) {
+    if !table.is_old(index) || aging == Aging::Free && table.ptes[index].entry_dirty() {
         flush.page(page);
     }
     table.set_old(index, true);

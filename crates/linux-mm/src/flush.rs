@@ -1,20 +1,24 @@
 //! Translations that processors hold and that a call makes invalid: one by one, or all at once.
 
+use std::mem;
 use std::ops::Range;
 
-use super::span::PMD_PAGES;
+use super::Kernel;
+use super::span::{PMD_PAGES, pages_of};
 
 /// The most pages between the first and the last changed entry for which the kernel invalidates translations one by one. For
 /// more it invalidates all that the process has (x86: `tlb_single_page_flush_ceiling`).
 const SINGLY_PAGES_MAX: u64 = 33;
 
-/// The entries that a call has changed.
-#[derive(Debug, Default)]
+/// What a call has changed so far. From Linux 6.16 on a call invalidates once at its end, whatever mappings it covers.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Flush {
     /// From the first changed entry to behind the last.
     pages: Option<Range<u64>>,
     /// One of them maps a single page.
     has_single: bool,
+    /// The call has dropped pages.
+    pub drops: bool,
 }
 
 impl Flush {
@@ -25,9 +29,15 @@ impl Flush {
         self.extend(page..page + 1);
     }
 
-    /// The entry of a PMD range has changed.
-    pub fn pmd(&mut self, pmd: u64) {
-        self.extend(pmd * PMD_PAGES..(pmd + 1) * PMD_PAGES);
+    /// The entry of a huge page has changed.
+    pub fn huge(&mut self, pmd: u64) {
+        self.extend(pages_of(pmd));
+    }
+
+    /// A PTE table was freed. The kernel adds the first page that it can map.
+    pub fn table(&mut self, pmd: u64) {
+        let first = pmd * PMD_PAGES;
+        self.extend(first..first + 1);
     }
 
     #[inline]
@@ -38,15 +48,19 @@ impl Flush {
         });
     }
 
-    /// Whether any entry has changed.
-    pub fn is_needed(&self) -> bool {
-        self.pages.is_some()
-    }
-
     /// How many pages are invalidated one by one. Huge pages are not counted.
-    pub fn singly_pages(&self) -> u64 {
+    fn singly_pages(&self) -> u64 {
         let pages = self.pages.as_ref().map_or(0, |pages| pages.end - pages.start);
         if self.has_single && pages <= SINGLY_PAGES_MAX { pages } else { 0 }
+    }
+}
+
+impl Kernel {
+    /// Counts what the call that ends now invalidates.
+    pub(super) fn end_flush(&mut self) {
+        let flush = mem::take(&mut self.flush);
+        self.operations.flushed_pages += flush.singly_pages();
+        self.operations.dropping_calls += u64::from(flush.drops);
     }
 }
 
@@ -94,6 +108,36 @@ mod tests {
     }
 
     #[test]
+    fn a_call_on_several_mappings_invalidates_once() {
+        let mut kernel = process();
+        write(&mut kernel, START..START + 20);
+        assert!(kernel.advise(START + 10..START + 20, Advice::Random).result.is_ok());
+        assert_eq!(advise(&mut kernel, START..START + 20, Advice::DontNeed), [20, 1]);
+        write(&mut kernel, [START, START + 50]);
+        assert_eq!(advise(&mut kernel, START..START + 60, Advice::DontNeed), [20, 2], "51 pages");
+    }
+
+    #[test]
+    fn a_freed_table_invalidates_from_the_first_page_that_it_maps() {
+        let mut kernel = process();
+        write(&mut kernel, START + 100..START + 110);
+        assert_eq!(advise(&mut kernel, START..START + PMD_PAGES, Advice::DontNeed), [0, 1], "MADV_DONTNEED frees it");
+        write(&mut kernel, START + 10..START + 20);
+        assert!(kernel.unmap(START..START + PMD_PAGES).is_ok());
+        assert_eq!(done(&kernel), [20, 2], "from page 0");
+    }
+
+    #[test]
+    fn a_guard_page_has_no_translation() {
+        let mut kernel = process();
+        assert_eq!(advise(&mut kernel, START..START + 5, Advice::GuardInstall), [0, 0]);
+        write(&mut kernel, [START + 5]);
+        // The page behind keeps the table.
+        assert!(kernel.unmap(START..START + 100).is_ok());
+        assert_eq!(done(&kernel), [1, 1]);
+    }
+
+    #[test]
     fn marking_invalidates_what_was_accessed_since() {
         let mut kernel = process();
         write(&mut kernel, START..START + 40);
@@ -103,6 +147,9 @@ mod tests {
         assert_eq!(kernel.touch(START + 4, Access::Read), Ok(None));
         assert_eq!(advise(&mut kernel, START..START + 20, Advice::Free), [22, 0]);
         assert_eq!(advise(&mut kernel, START..START + 40, Advice::Free), [42, 0], "the others");
+        write(&mut kernel, [START]);
+        assert_eq!(advise(&mut kernel, START..START + 40, Advice::Cold), [43, 0]);
+        assert_eq!(advise(&mut kernel, START..START + 40, Advice::Free), [44, 0], "not accessed since, but dirty");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
+use super::flush::Flush;
 use super::lock::Locked;
 use super::outcome::Counters;
 use super::page_tables::PageTables;
@@ -34,6 +35,7 @@ impl Kernel {
             memory: self.memory.handle(),
             counters: Counters::default(),
             operations: PageOperations::default(),
+            flush: Flush::default(),
             refaults: RefaultsByKind::default(),
             returned: Returned::default(),
             reservations_consumed: Default::default(),

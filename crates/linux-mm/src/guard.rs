@@ -21,7 +21,7 @@ impl Kernel {
         self.check_guards(vma)?;
         if !vma.is_unmodelled() {
             self.vmas.prepare_anon(vma);
-            self.zap_by_advice(part, ZapReason::GuardInstall);
+            self.zap(part, ZapReason::GuardInstall);
         }
         for pmd in pmds_touching(part) {
             let table = self.tables.table_because_of(TableOrigin::GuardPage, pmd);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{Access, PmdEntry};
+use super::flush::Flush;
 use super::outcome::{Errno, InstallKind, Signal};
 use super::remap::RemapSource;
 use super::rules::HugetlbDontneed;
@@ -177,7 +178,7 @@ impl Kernel {
         }
         self.vmas.take(part.start);
         let gap = self.vmas.gap_around(&part);
-        self.tables.free_tables_in(&part, &gap);
+        self.tables.free_tables_in(&part, &gap, &mut Flush::default());
         Ok(())
     }
 

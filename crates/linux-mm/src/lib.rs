@@ -155,6 +155,7 @@ use std::collections::BTreeSet;
 
 use charge::{Group, GroupCharge};
 use config::Orders;
+use flush::Flush;
 use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
@@ -178,6 +179,8 @@ pub struct Kernel {
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     operations: PageOperations,
+    /// Of the call that runs.
+    flush: Flush,
     refaults: RefaultsByKind,
     returned: Returned,
     thp_disable: ThpDisable,
@@ -218,6 +221,7 @@ impl Kernel {
             tables: PageTables::default(),
             counters: Counters::default(),
             operations: PageOperations::default(),
+            flush: Flush::default(),
             refaults: RefaultsByKind::default(),
             returned: Returned::default(),
             thp_disable: ThpDisable::Off,

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::{KernelConfig, Overcommit, ThpAdvice};
-use super::flush::Flush;
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
 use super::rules::{HeapMerge, MapStack, MmapFixedHugetlbErrno, NewVmaMerge, Rules};
@@ -183,18 +182,17 @@ impl Kernel {
             return Err(Errno::Invalid);
         }
         self.split_at(last, range.end);
-        let mut flush = Flush::default();
         for vma in self.vmas.overlapping(range) {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                self.zap(&vma.pages(), ZapReason::Unmap, &mut flush);
+                self.zap(&vma.pages(), ZapReason::Unmap);
             }
             self.vmas.take(vma.start);
         }
-        self.operations.dropping_call(&flush);
         let gap = self.vmas.gap_around(range);
-        self.tables.free_tables_in(range, &gap);
+        self.tables.free_tables_in(range, &gap, &mut self.flush);
+        self.end_flush();
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::entry::{FolioPage, PmdEntry, Pte, PteKind, PteTable, TableOrigin};
+use super::flush::Flush;
 use super::span::{PAGE_BYTES, PMD_PAGES, index_of, pages_of, pmd_of, pmds_touching};
 
 /// Entries of one table of any level.
@@ -209,13 +210,14 @@ impl PageTables {
 
     /// Frees the tables of every level around `unmapped` that map only pages inside `gap`, which holds no mapping
     /// (R21). The caller has already emptied these tables.
-    pub fn free_tables_in(&mut self, unmapped: &Range<u64>, gap: &Range<u64>) {
+    pub fn free_tables_in(&mut self, unmapped: &Range<u64>, gap: &Range<u64>, flush: &mut Flush) {
         let pmds = pmds_touching(unmapped);
         let mut from = pmds.start;
         while let Some(pmd) = self.next_present(from, pmds.end) {
             let pages = pages_of(pmd);
             if gap.start <= pages.start && pages.end <= gap.end {
                 self.take(pmd);
+                flush.table(pmd);
             }
             from = pmd + 1;
         }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Kernel;
 use super::config::PMD_ORDER;
 use super::fault::FaultCause;
-use super::flush::Flush;
 use super::outcome::{Install, InstallKind};
 use super::refaults::RefaultsByKind;
 use super::span::{PAGE_BYTES, PMD_PAGES};
@@ -47,11 +46,12 @@ pub struct PageOperations {
     /// fault: the processor walks the page tables and marks the entry as dirty.
     #[serde(default)]
     pub clean_entries_written: u64,
-    /// Pages whose translations a call invalidated one by one because it marked or dropped them, and pages between them: the
-    /// kernel does so for up to 33 pages from the first to the last. For more it invalidates all of the process.
+    /// Pages whose translations `madvise` or `munmap` invalidated one by one because it marked or dropped them, and pages between
+    /// them: an x86 kernel does so for up to 33 pages from the first to the last. For more it invalidates all of the process.
+    /// Excludes other calls, and faults that copy a page.
     #[serde(default)]
     pub flushed_pages: u64,
-    /// Calls that dropped any pages: `madvise`, in each mapping, and `munmap`.
+    /// Calls that dropped any pages: `madvise`, `munmap`, and other calls that unmap. Excludes those that drop only hugetlb pages.
     #[serde(default)]
     pub dropping_calls: u64,
     /// Pages removed by `munmap`, by a mapping over them, or by a heap or mapping that shrinks.
@@ -150,17 +150,6 @@ impl PageOperations {
         self.madv_dontneed_pages += amount.pages;
         self.madv_dontneed_folio_pages += amount.folio_pages;
         self.madv_dontneed_huge_pages += amount.huge;
-    }
-
-    /// Counts translations that a call invalidates.
-    pub(super) fn flushed(&mut self, flush: &Flush) {
-        self.flushed_pages += flush.singly_pages();
-    }
-
-    /// Counts a call that may have dropped pages.
-    pub(super) fn dropping_call(&mut self, flush: &Flush) {
-        self.flushed(flush);
-        self.dropping_calls += u64::from(flush.is_needed());
     }
 
     /// Counts pages removed with their mapping.

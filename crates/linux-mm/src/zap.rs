@@ -29,15 +29,8 @@ struct Zapped {
 }
 
 impl Kernel {
-    /// Drops the pages of `part`, which is inside one mapping, and counts them and the call.
-    pub(super) fn zap_by_advice(&mut self, part: &Range<u64>, reason: ZapReason) {
-        let mut flush = Flush::default();
-        self.zap(part, reason, &mut flush);
-        self.operations.dropping_call(&flush);
-    }
-
-    /// Drops the pages of `part`, which is inside one mapping, and counts them. Adds the changed entries to those of the call.
-    pub(super) fn zap(&mut self, part: &Range<u64>, reason: ZapReason, flush: &mut Flush) {
+    /// Drops the pages of `part`, which is inside one mapping, and counts them.
+    pub(super) fn zap(&mut self, part: &Range<u64>, reason: ZapReason) {
         let frees_tables = reason == ZapReason::DontNeed && self.config.rules.empty_pte_tables == EmptyPteTables::Free;
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
@@ -47,20 +40,22 @@ impl Kernel {
             let whole = is_whole_pmd(&pages);
             let is_huge = matches!(self.tables.entry(pmd), PmdEntry::Huge(_) | PmdEntry::HugeZero);
             if whole && is_huge {
-                flush.pmd(pmd);
+                self.flush.huge(pmd);
                 huge += u64::from(self.take_huge(pmd));
             } else {
                 self.split_entry(pmd);
-                let zapped = self.zap_table(pmd, pages, reason, flush);
+                let zapped = self.zap_table(pmd, pages, reason);
                 folio_pages += zapped.folio_pages;
                 if whole && frees_tables && zapped.is_empty {
                     self.tables.take(pmd);
+                    self.flush.table(pmd);
                 }
             }
             from = pmd + 1;
         }
         let pages = rss_pages - self.tables.rss_pages - huge * PMD_PAGES;
         let amount = Amount { pages, folio_pages, huge };
+        self.flush.drops |= pages + huge > 0;
         match reason {
             ZapReason::DontNeed | ZapReason::GuardInstall => self.operations.dropped(amount),
             ZapReason::Unmap => self.operations.unmapped(amount),
@@ -82,14 +77,15 @@ impl Kernel {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                // Nothing uses the translations of a process that has ended.
-                self.zap(&vma.pages(), ZapReason::Unmap, &mut Flush::default());
+                self.zap(&vma.pages(), ZapReason::Unmap);
             }
         }
+        // Nothing uses the translations of a process that has ended.
+        self.flush = Flush::default();
     }
 
     /// Clears entries of a PTE table.
-    fn zap_table(&mut self, pmd: u64, pages: Range<u64>, reason: ZapReason, flush: &mut Flush) -> Zapped {
+    fn zap_table(&mut self, pmd: u64, pages: Range<u64>, reason: ZapReason) -> Zapped {
         let mut zapped = Zapped { is_empty: true, folio_pages: 0 };
         for page in pages {
             let Some(table) = self.tables.table_mut(pmd) else { return zapped };
@@ -98,7 +94,9 @@ impl Kernel {
                 PteKind::Guard if reason != ZapReason::Unmap => zapped.is_empty = false,
                 kind => {
                     zapped.folio_pages += u64::from(kind == PteKind::FolioPage);
-                    flush.page(page);
+                    if kind != PteKind::Guard {
+                        self.flush.page(page);
+                    }
                     self.drop_page(page);
                 }
             }

@@ -149,6 +149,10 @@ pub struct Prediction {
     /// depends on it.
     #[serde(skip)]
     pub marked_pages: u64,
+    /// khugepaged can work on memory of this process or of a relative by fork. Not exported: `khugepaged_bound` is this
+    /// process's.
+    #[serde(skip)]
+    pub is_collapsible: bool,
     /// Samples at the moments that were asked for. Not exported: what happened there is known elsewhere.
     #[serde(skip)]
     pub at_moments: Vec<Sample>,
@@ -197,6 +201,7 @@ impl Prediction {
             memory_limit: None,
             unseen_writes: None,
             marked_pages: 0,
+            is_collapsible: false,
             family: None,
             sites: None,
             advisers: space.advisers.uses(),

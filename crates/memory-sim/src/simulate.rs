@@ -79,6 +79,7 @@ struct World<'a> {
     limit: Watch,
     /// Pages that `MADV_FREE` marked, where it matters whether they are written again.
     marked_pages: u64,
+    is_collapsible: bool,
     /// `None` for a process without relatives.
     sums: Option<FamilySums>,
 }
@@ -249,6 +250,7 @@ impl<'a> World<'a> {
             has_sites: outline.has_sites,
             limit: Watch::default(),
             marked_pages: 0,
+            is_collapsible: false,
             sums: (outline.begins_empty.len() > 1).then(FamilySums::default),
         }
     }
@@ -296,6 +298,7 @@ impl<'a> World<'a> {
         let Some(mut space) = self.spaces[member].take() else { return };
         self.sums.iter_mut().for_each(|sums| sums.end(member, &space.kernel));
         self.limit.end(&space.kernel);
+        self.is_collapsible |= space.kernel.khugepaged_bound(u64::MAX).is_some();
         if member == 0 {
             space.end_at(time_ns);
             self.ended = Some(Ended::of(space, self.setting, self.detail, self.has_sites));
@@ -306,8 +309,8 @@ impl<'a> World<'a> {
         (0..self.spaces.len()).for_each(|member| self.end(member, None));
         let memory_limit = self.limit.report(self.setting.kernel.memory_limit_bytes);
         let family = self.sums.as_ref().map(FamilySums::total);
-        let marked_pages = self.marked_pages;
+        let Self { marked_pages, is_collapsible, .. } = self;
         let figures = self.ended?.prediction(regions);
-        Some(Prediction { memory_limit, marked_pages, family, ..figures })
+        Some(Prediction { memory_limit, marked_pages, is_collapsible, family, ..figures })
     }
 }

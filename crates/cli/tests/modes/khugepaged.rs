@@ -237,6 +237,38 @@ fn feed_khugepaged() -> Arc<()> {
     wanted
 }
 
+/// khugepaged scans without rest, and finds memory of this process, until both are dropped. `None`, with the reason, if it cannot
+/// be made to, or if it would collapse memory that no program asked it to.
+fn eager() -> Option<(Settings, Arc<()>)> {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !enabled.contains("[madvise]") {
+        eprintln!("skipped: transparent huge pages are not in mode madvise");
+        return None;
+    }
+    let mut held = Settings::guarded();
+    for (name, value) in [("max_ptes_none", "511"), ("pages_to_scan", "4294967295"), ("scan_sleep_millisecs", "10")] {
+        held.set(name, value)?;
+    }
+    Some((held, feed_khugepaged()))
+}
+
+/// The row of a validation under a limit; `None`, with the reason, without control groups or if khugepaged did nothing.
+fn under_limit(bench: &Bench, command: &str) -> Option<Value> {
+    let before = khugepaged_collapses();
+    let ran = bench.run(&format!("validate a.hkm --memory-limit 64M --runs 2 --format json {command}"));
+    let mut result: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|why| panic!("{why}: {}", ran.stderr));
+    let row = result["rows"][0].take();
+    if row["reason"].as_str().is_some_and(|why| why.contains("memory control group")) {
+        eprintln!("skipped: {}", row["reason"]);
+        return None;
+    }
+    if khugepaged_collapses() == before {
+        eprintln!("skipped: khugepaged did not finish its scans in time");
+        return None;
+    }
+    Some(row)
+}
+
 /// The kernel counts collapses of all programs together. Memory of this program cannot be collapsed, so its figures are judged.
 #[test]
 fn collapses_of_other_programs_disturb_no_run_under_a_limit() {
@@ -249,25 +281,33 @@ fn collapses_of_other_programs_disturb_no_run_under_a_limit() {
         return;
     }
     bench.ok("record --memory --no-aslr -o a.hkm -- ./app 2000 0 0 0 0");
-    let mut held = Settings::guarded();
-    let eager = [("max_ptes_none", "511"), ("pages_to_scan", "4294967295"), ("scan_sleep_millisecs", "10")];
-    if eager.into_iter().any(|(name, value)| held.set(name, value).is_none()) {
-        return;
-    }
-    let before = khugepaged_collapses();
-    let fed = feed_khugepaged();
+    let Some(_eager) = eager() else { return };
     for (command, verdict) in [("--run-recorded", "ok"), ("-- ./app 2400 0 0 0 0", "failed")] {
-        let line = format!("validate a.hkm --memory-limit 64M --runs 2 --format json {command}");
-        let ran = bench.run(&line);
-        let result: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|why| panic!("{why}: {}", ran.stderr));
-        let row = &result["rows"][0];
-        if row["reason"].as_str().is_some_and(|why| why.contains("memory control group")) {
-            return eprintln!("skipped: {}", row["reason"]);
-        }
+        let Some(row) = under_limit(&bench, command) else { return };
         assert_eq!(row["verdict"], verdict, "{row}");
     }
-    drop(fed);
-    if khugepaged_collapses() == before {
-        eprintln!("skipped: khugepaged collapsed nothing meanwhile");
+}
+
+/// A child gives khugepaged memory, and its parent has none for it.
+#[test]
+fn collapses_of_a_child_disturb_a_run_under_a_limit() {
+    let _turn = super::alone();
+    if !can_record() {
+        return;
     }
+    let bench = Bench::new();
+    let source = "#include <sys/mman.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+        int main(void) { if (fork()) return wait(0) < 0;\n\
+        char *at = mmap(0, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+        for (int page = 0; page < 2048; page += 64) at[page * 4096] = 1;\n\
+        madvise(at, 8 << 20, MADV_HUGEPAGE); usleep(500000); _exit(0); }\n";
+    fs::write(bench.path("child.c"), source).expect("a program");
+    if bench.compile("child.c", "app", &["-O1"]).is_none() {
+        return;
+    }
+    bench.ok("record --memory --no-aslr -o a.hkm -- ./app");
+    let Some(_eager) = eager() else { return };
+    let Some(row) = under_limit(&bench, "--run-recorded") else { return };
+    assert_eq!(row["verdict"], "skipped", "{row}");
+    assert!(row["reason"].as_str().is_some_and(|why| why.starts_with("khugepaged collapsed memory")), "{row}");
 }

@@ -83,8 +83,8 @@ struct Expected {
     peak_bytes: u64,
     /// The program touches memory that other processes can share, which is charged and not modelled.
     has_shared: bool,
-    /// khugepaged can collapse memory of the program. The kernel counts collapses of all programs together.
-    can_collapse: bool,
+    /// khugepaged can collapse memory of the program or its children. The kernel counts collapses of all programs together.
+    is_collapsible: bool,
     /// What the kernel needs for a process, and what it can need for its children besides.
     kernel_bytes: u64,
     children_bytes: u64,
@@ -121,7 +121,7 @@ pub(super) fn validate(
     };
     let disturbed = if !super::has_modes(&setting.kernel)? {
         Some("the machine's modes changed during the runs".to_string())
-    } else if expected.can_collapse && sysfs::khugepaged_collapses() != collapses_before {
+    } else if expected.is_collapsible && sysfs::khugepaged_collapses() != collapses_before {
         Some("khugepaged collapsed memory during the runs; --set-modes pauses it".to_string())
     } else if expected.has_shared && judged.verdict == Verdict::Failed {
         Some("the program touches shared memory or files, which are charged and not predicted".to_string())
@@ -182,7 +182,7 @@ impl Expected {
             place,
             least_limit_bytes_min: own.prediction.unseen_writes.and_then(|unseen| unseen.least_limit_bytes_min),
             peak_bytes: unlimited.pressure.charged_bytes_peak,
-            can_collapse: without.prediction.khugepaged_bound.is_some(),
+            is_collapsible: without.prediction.is_collapsible,
             has_shared: shared.iter().any(|kind| own.traps_outside.get(kind).is_some_and(|traps| *traps > 0)),
             kernel_bytes,
             children_bytes,
@@ -351,7 +351,7 @@ mod tests {
             place: None,
             peak_bytes: 0,
             has_shared: false,
-            can_collapse: false,
+            is_collapsible: false,
             kernel_bytes: 2 * PAGE_BYTES,
             children_bytes: 0,
             is_alone: true,
