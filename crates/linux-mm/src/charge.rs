@@ -317,7 +317,8 @@ pub fn least_limit<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Advice, Content, Errno, KernelConfig, MapFlags, ThpConfig, ThpMode};
+    use crate::testing::write;
+    use crate::{Advice, Errno, KernelConfig, MapFlags, ThpConfig, ThpMode};
 
     const START: u64 = 4 * PMD_PAGES;
 
@@ -332,12 +333,6 @@ mod tests {
         let mut kernel = Kernel::new(config);
         assert!(kernel.map(START..START + 2 * PMD_PAGES, MapFlags::READ_WRITE).result.is_ok());
         kernel
-    }
-
-    fn write(kernel: &mut Kernel, pages: impl IntoIterator<Item = u64>) {
-        for page in pages {
-            kernel.touch(page, Access::Write(Content::NonZero)).expect("the access succeeds");
-        }
     }
 
     fn pressure(kernel: &Kernel) -> GroupPressure {

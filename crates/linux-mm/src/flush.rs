@@ -67,7 +67,8 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, PageOperations};
+    use crate::testing::write;
+    use crate::{Access, Advice, Kernel, KernelConfig, MapFlags, PageOperations};
 
     const START: u64 = 4 * PMD_PAGES;
 
@@ -76,12 +77,6 @@ mod tests {
         assert!(kernel.map(START..START + 2 * PMD_PAGES, MapFlags::READ_WRITE).result.is_ok());
         assert!(kernel.advise(START + PMD_PAGES..START + 2 * PMD_PAGES, Advice::HugePage).result.is_ok());
         kernel
-    }
-
-    fn write(kernel: &mut Kernel, pages: impl IntoIterator<Item = u64>) {
-        for page in pages {
-            kernel.touch(page, Access::Write(Content::NonZero)).expect("the access succeeds");
-        }
     }
 
     /// Pages invalidated one by one, and calls that dropped pages.

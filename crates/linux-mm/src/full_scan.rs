@@ -140,7 +140,8 @@ impl FullScan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Advice, Content, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode};
+    use crate::testing::write;
+    use crate::{Access, Advice, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode};
 
     /// Four ranges that may be huge, of which the first three have 3, 0 and 512 small pages.
     fn kernel(work: KhugepagedWork) -> Kernel {
@@ -148,9 +149,7 @@ mod tests {
         config.khugepaged.work = work;
         let mut kernel = Kernel::new(config);
         kernel.map(0..4 * PMD_PAGES, MapFlags::READ_WRITE).result.unwrap();
-        for page in (0..3).chain(2 * PMD_PAGES..3 * PMD_PAGES) {
-            kernel.touch(page, Access::Write(Content::NonZero)).unwrap();
-        }
+        write(&mut kernel, (0..3).chain(2 * PMD_PAGES..3 * PMD_PAGES));
         kernel.advise(0..4 * PMD_PAGES, Advice::HugePage).result.unwrap();
         kernel
     }

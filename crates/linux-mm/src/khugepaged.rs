@@ -181,6 +181,7 @@ impl KhugepagedBound {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::write;
     use crate::{
         Access, Advice, Content, Kernel, KernelConfig, Khugepaged, KhugepagedWork, MapFlags, PMD_PAGES, ThpConfig,
         ThpDisable, ThpMode,
@@ -230,9 +231,7 @@ mod tests {
         let mut kernel = Kernel::new(config);
         kernel.map(0..4 * PMD_PAGES, MapFlags::READ_WRITE).result.unwrap();
         kernel.advise(0..4 * PMD_PAGES, Advice::NoHugePage).result.unwrap();
-        for page in (0..3).chain(1024..1524).chain(1536..1936) {
-            kernel.touch(page, Access::Write(Content::NonZero)).unwrap();
-        }
+        write(&mut kernel, (0..3).chain(1024..1524).chain(1536..1936));
         kernel.advise(0..3 * PMD_PAGES, Advice::HugePage).result.unwrap();
         let at_end = |kernel: &Kernel, seconds: u64| {
             let at_end = kernel.khugepaged_at_end(seconds * 1_000_000_000).unwrap();
@@ -252,9 +251,7 @@ mod tests {
         let mut kernel = Kernel::new(KernelConfig::default());
         kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
         kernel.advise(0..1024, Advice::HugePage).result.unwrap();
-        for page in [3, 700] {
-            kernel.touch(page, Access::Write(Content::NonZero)).unwrap();
-        }
+        write(&mut kernel, [3, 700]);
         let figures = |kernel: &Kernel| {
             let bound = kernel.khugepaged_bound(1).unwrap();
             (bound.huge_pages_max, bound.installs_avoided_max)

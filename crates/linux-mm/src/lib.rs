@@ -110,6 +110,8 @@ mod span;
 mod split;
 mod stack;
 mod state;
+#[cfg(test)]
+mod testing;
 mod unmodelled;
 mod unseen_writes;
 mod version;

@@ -234,7 +234,8 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Advice, Content, KernelConfig, MapFlags, RemapSource};
+    use crate::testing::write;
+    use crate::{Access, Advice, KernelConfig, MapFlags, RemapSource};
 
     const START: u64 = 4 * PMD_PAGES;
 
@@ -244,12 +245,6 @@ mod tests {
         assert!(kernel.map(START..START + 4 * PMD_PAGES, MapFlags::READ_WRITE).result.is_ok());
         assert!(kernel.advise(START..START + 2 * PMD_PAGES, Advice::HugePage).result.is_ok());
         kernel
-    }
-
-    fn write(kernel: &mut Kernel, pages: impl IntoIterator<Item = u64>) {
-        for page in pages {
-            kernel.touch(page, Access::Write(Content::NonZero)).expect("the access succeeds");
-        }
     }
 
     fn advise(kernel: &mut Kernel, pages: std::ops::Range<u64>, advice: Advice) {

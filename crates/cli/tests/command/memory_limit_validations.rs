@@ -58,6 +58,14 @@ fn first_outcomes(row: &Value) -> Vec<&str> {
     first.map(|run| run["outcome"].as_str().expect("a word")).collect()
 }
 
+/// A row of a wrong prediction. If it was not judged, the last lines of the panic say why.
+fn failed(bench: &Bench, limit: u64, command: &str) -> Value {
+    let (mut result, code) = validated(bench, &[limit], command);
+    let row = result["rows"][0].take();
+    assert_eq!((row["verdict"].as_str(), code), (Some("failed"), Some(1)), "\n{}", row["reason"]);
+    row
+}
+
 #[test]
 fn a_program_survives_its_least_limit_and_is_killed_three_pages_below() {
     let Some(bench) = recorded("2000 0 0 0 0") else { return };
@@ -151,9 +159,7 @@ fn threads_are_killed_where_the_model_has_it() {
 fn a_wrong_place_is_found_in_the_order_of_the_run() {
     let Some(bench) = recorded_of("limited-threads.c", "4 1000 512") else { return };
     let [_, least] = least(&bench);
-    let (result, code) = validated(&bench, &[least - 50 * PAGE], "--run-recorded");
-    let row = &result["rows"][0];
-    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{row}");
+    let row = failed(&bench, least - 50 * PAGE, "--run-recorded");
     assert_eq!(row["memory_limit"]["killed"]["agreement"], "differs", "{row}");
 }
 
@@ -195,14 +201,6 @@ fn either_outcome_is_right_where_writes_after_madv_free_are_unknown() {
     assert_eq!(number(&between["memory_limit"], "least_limit_bytes_min"), low);
 }
 
-/// A row of a wrong prediction. If it was not judged, the last lines of the panic say why.
-fn failed(bench: &Bench, limit: u64, command: &str) -> Value {
-    let (mut result, code) = validated(bench, &[limit], command);
-    let row = result["rows"][0].take();
-    assert_eq!((row["verdict"].as_str(), code), (Some("failed"), Some(1)), "\n{}", row["reason"]);
-    row
-}
-
 #[test]
 fn a_wrong_prediction_is_found() {
     let Some(bench) = recorded("2000 0 0 0 0") else { return };
@@ -235,14 +233,12 @@ fn a_kill_in_another_operation_is_found() {
     fs::write(bench.path("other.c"), source).expect("a program");
     bench.compile(bench.path("other.c"), "other", &["-O1"]).expect("a compiler");
     let [_, least] = least(&bench);
-    let (result, code) = validated(&bench, &[least - 400 * PAGE], "-- ./other 2000 0 0 0 0");
-    let row = &result["rows"][0];
+    let row = failed(&bench, least - 400 * PAGE, "-- ./other 2000 0 0 0 0");
     let (limit, killed) = (&row["memory_limit"]["predicted"], &row["memory_limit"]["killed"]);
-    assert_eq!(first_outcomes(row), ["killed"; 2], "{row}");
+    assert_eq!(first_outcomes(&row), ["killed"; 2], "{row}");
     assert_eq!(killed["agreement"], "differs", "{row}");
     let later = number(killed, "event") - number(limit, "event");
     assert!((297..=303).contains(&later), "{later}: {row}");
-    assert_eq!((&row["verdict"], code), (&"failed".into(), Some(1)), "{row}");
     let reason = row["reason"].as_str().expect("a reason");
     assert!(
         reason.contains("predicted to be killed in operation ") && reason.contains("; killed in operation "),

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr::null_mut;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
+use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::sysfs::khugepaged_collapses;
 use serde_json::Value;
 
@@ -70,27 +71,12 @@ fn printed(text: &mut impl BufRead) -> Option<[u64; 2]> {
     numbers.try_into().ok()
 }
 
-/// Puts this process on khugepaged's list for good. The first process on the list wakes it, so a program that were the first would be
-/// scanned at once, whatever the settings. Memory that was never written is not listed.
-fn join_list() {
-    static JOINED: Once = Once::new();
-    const BYTES: usize = 4 << 20;
-    // SAFETY: a new mapping at an address chosen by the kernel, which nothing else uses; one byte is written, and it is advised.
-    JOINED.call_once(|| unsafe {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let map = libc::mmap(null_mut(), BYTES, protection, flags, -1, 0);
-        assert_ne!(map, libc::MAP_FAILED);
-        map.cast::<u8>().write_volatile(1);
-        assert_eq!(libc::madvise(map, BYTES, libc::MADV_HUGEPAGE), 0);
-        assert_eq!(libc::madvise(map, BYTES, libc::MADV_DONTNEED), 0);
-    });
-}
-
 /// What the program has before and after full scans of khugepaged; `None` for what this machine cannot show, which is printed.
 /// khugepaged rests until the program has its memory: a scan may take part of it otherwise, so the program starts only after this
 /// time.
 fn scanned(program: &Path, limit: u64, rest: Duration) -> Option<[[u64; 2]; 2]> {
-    join_list();
+    // Otherwise the program would be the first on khugepaged's list, and be scanned at once, whatever the settings.
+    let _awake = AdvisedMap::new();
     let mut held = Settings::guarded();
     held.set("scan_sleep_millisecs", "600000")?;
     held.set("max_ptes_none", &limit.to_string())?;
@@ -111,13 +97,19 @@ fn scanned(program: &Path, limit: u64, rest: Duration) -> Option<[[u64; 2]; 2]> 
     Some([before, after.expect("the memory after scans")])
 }
 
-/// The program of these tests, in its bench; `None`, with the reason, if the machine cannot record it in mode `madvise`.
-fn settles() -> Option<(Bench, PathBuf)> {
+/// `None`, with the reason, if the machine is in another mode.
+fn in_mode_madvise() -> Option<()> {
     let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !enabled.contains("[madvise]") {
         eprintln!("skipped: transparent huge pages are not in mode madvise");
         return None;
     }
+    Some(())
+}
+
+/// The program of these tests, in its bench; `None`, with the reason, if the machine cannot record it in mode `madvise`.
+fn settles() -> Option<(Bench, PathBuf)> {
+    in_mode_madvise()?;
     if !can_record() {
         return None;
     }
@@ -240,11 +232,7 @@ fn feed_khugepaged() -> Arc<()> {
 /// khugepaged scans without rest, and finds memory of this process, until both are dropped. `None`, with the reason, if it cannot
 /// be made to, or if it would collapse memory that no program asked it to.
 fn eager() -> Option<(Settings, Arc<()>)> {
-    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    if !enabled.contains("[madvise]") {
-        eprintln!("skipped: transparent huge pages are not in mode madvise");
-        return None;
-    }
+    in_mode_madvise()?;
     let mut held = Settings::guarded();
     for (name, value) in [("max_ptes_none", "511"), ("pages_to_scan", "4294967295"), ("scan_sleep_millisecs", "10")] {
         held.set(name, value)?;

@@ -8,9 +8,9 @@ use hksim_linux_probe::area::{Area, timed};
 use hksim_linux_probe::cpu_modes::ModeSamples;
 
 use super::samples::Samples;
-use crate::profile::Operation;
+use crate::profile::{Cost, Operation};
 
-/// Calls of one size in a round, of which the median counts. Odd.
+/// Calls of one size in a round, of which the median counts.
 const TIMES: usize = 15;
 /// A call on so many pages invalidates all translations at once.
 const MANY_PAGES: u64 = 64;
@@ -52,11 +52,8 @@ fn advise_ns(area: &Area, pages: u64, advice: i32) -> f64 {
     timed(|| area.advise_part(0, pages * PAGE_BYTES, advice)).1.as_nanos() as f64
 }
 
-/// The median of [`TIMES`] values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted[TIMES / 2]
+    Cost::of(values.collect(), 1.0).map_or(f64::NAN, |cost| cost.median_ns)
 }
 
 fn note(samples: &mut Samples, operation: Operation, ns: f64) {
