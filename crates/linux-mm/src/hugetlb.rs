@@ -178,6 +178,7 @@ impl Kernel {
         }
         self.vmas.take(part.start);
         let gap = self.vmas.gap_around(&part);
+        // What a move invalidates is not counted.
         self.tables.free_tables_in(&part, &gap, &mut Flush::default());
         Ok(())
     }
