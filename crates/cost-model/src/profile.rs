@@ -302,6 +302,10 @@ pub struct Profile {
     /// The kernel's share of all timed processor time, by sampling; absent if sampling is not permitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<f64>,
+    /// The share of looks during the calibration that found other work on the processor's core, such as that of another virtual
+    /// machine on its second hardware thread; absent in a profile that was made by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_core_share: Option<f64>,
     /// Operations that could not be timed.
     #[serde(default)]
     pub skipped: Vec<NotMeasured>,
@@ -454,6 +458,7 @@ mod tests {
             kernel: "6.18.1".into(),
             elapsed_s: 1.5,
             kernel_share: Some(0.9),
+            shared_core_share: None,
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
             memory: Some(memory),

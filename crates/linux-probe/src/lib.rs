@@ -4,7 +4,7 @@
 //!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses;
 //!   [`trap_samples`]: the same with instructions and stacks; [`uprobe`]: breakpoints of the kernel in program files.
-//! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
+//! - [`cpu_modes`]: the kernel's share of a thread's time; [`core_sharing`]: whether other work shares its core; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`smaps`]: a process's mappings with their
 //!   figures; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
@@ -38,6 +38,8 @@ pub mod area;
 pub mod attach_obstacle;
 #[cfg(feature = "std")]
 pub mod chase;
+#[cfg(feature = "std")]
+pub mod core_sharing;
 #[cfg(feature = "std")]
 pub mod cpu_modes;
 #[cfg(feature = "std")]

@@ -106,7 +106,9 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
-                Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
+                Run::Pieces | Run::HarnessPieces | Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => {
+                    Err(ChildError::OrderedMallocOnly)
+                }
                 Run::Limited => limited::on_native(plan, touch, &mut trace, job.progress.as_deref()),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
@@ -119,6 +121,8 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Measured => malloc.measured(&mut trace),
                 Run::Timed => malloc.unobserved().timed(&mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
+                Run::Pieces => malloc.unobserved().pieces(job.alone_from, &mut trace),
+                Run::HarnessPieces => without_allocator.harness_pieces(job.alone_from, &mut trace),
                 Run::Sampled => malloc.unobserved().sampled(&mut trace),
                 Run::Apart => malloc.unobserved().apart(&mut trace),
                 Run::Explained(huge) => {

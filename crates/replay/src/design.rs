@@ -64,7 +64,9 @@ fn perform<D: Design>(settings: &Value, run: DesignRun<'_>) -> Result<Report, Ch
             let ready = design.ready(run.trace)?;
             sampled(run.trace, || design.open(ready, Counted::default()))
         }
-        Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
+        Run::Pieces | Run::HarnessPieces | Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => {
+            Err(ChildError::OrderedMallocOnly)
+        }
         Run::Limited => Err(ChildError::OrderedLimitOnly),
         Run::System(..) => Err(ChildError::OrderedNativeOnly),
     }

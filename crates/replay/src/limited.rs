@@ -71,6 +71,7 @@ pub fn replay_limited(spec: &ReplaySpec, limit_bytes: u64) -> Result<Result<Limi
         spec: ReplaySpec { forks: Vec::new(), ..spec.clone() },
         run: Run::Limited,
         cpu: current_cpu(),
+        alone_from: 0.0,
         progress: Some(progress.path()),
     };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;

@@ -43,7 +43,7 @@ impl<A: Heaps, W: WindowObserver> WindowDriver for Null<A, W> {
         Ok(())
     }
 
-    fn batch_done(&mut self) {
+    fn piece_done(&mut self, _events: usize) {
         self.watch.drain_traps_if_half_full();
     }
 

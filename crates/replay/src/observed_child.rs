@@ -37,7 +37,7 @@ impl ObservedChild {
         spec.trace = spec.trace.canonicalize().map_err(failed("find the trace of"))?;
         let environment = spec.on.environment();
         let arguments = child_arguments(&spec.on).map(str::to_string).collect();
-        let job = serde_json::to_string(&Job { spec, run: Run::Timed, cpu: None, progress: None });
+        let job = serde_json::to_string(&Job { spec, run: Run::Timed, cpu: None, alone_from: 0.0, progress: None });
         Ok(ObservedChild {
             program: std::env::current_exe().map_err(failed("find the program of"))?,
             arguments,

@@ -60,11 +60,11 @@ impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
         step(&mut self.heap, event, number)
     }
 
-    fn batch_begins(&mut self) {
+    fn piece_begins(&mut self) {
         self.meter.resume();
     }
 
-    fn batch_done(&mut self) {
+    fn piece_done(&mut self, _events: usize) {
         self.meter.pause();
     }
 
@@ -79,18 +79,16 @@ impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
 
     /// Waiting for a child's exit, and excluding memory from a child, is not work of the kernel on pages.
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.meter.pause();
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
-            ForkStep::Fork(_) => {
+            ForkStep::Fork(number) => {
                 let heap = self.heap.allocator().addresses();
                 keep_apart(heap.start, heap.end - heap.start)
                     .map_err(ChildError::system("exclude memory from a child"))?;
+                self.meter.resume();
+                self.children.fork(number);
+                self.meter.pause();
             }
-        }
-        self.meter.resume();
-        if let ForkStep::Fork(number) = step {
-            self.children.fork(number);
         }
         Ok(())
     }

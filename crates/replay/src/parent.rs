@@ -118,6 +118,7 @@ fn name(run: Run) -> &'static str {
         Run::Measured => "measured",
         Run::Timed => "timed",
         Run::Harness => "harness",
+        Run::Pieces | Run::HarnessPieces => "timed in pieces",
         Run::Sampled => "sampled",
         Run::Apart => "sampled",
         Run::Explained(_) | Run::ExplainedStart(_) => "explained",
@@ -150,9 +151,14 @@ pub(crate) fn run_observed(
     cpu: Option<usize>,
     each: &mut dyn FnMut(Record),
 ) -> Result<Received, ReplayError> {
-    let failed = |action| move |source| ReplayError::Child { action, source };
-    let job = Job { spec: spec.clone(), run, cpu, progress: None };
-    let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
+    perform(&Job { spec: spec.clone(), run, cpu, alone_from: 0.0, progress: None }, each)
+}
+
+/// Runs a child that performs a job.
+pub(crate) fn perform(job: &Job, each: &mut dyn FnMut(Record)) -> Result<Received, ReplayError> {
+    let Job { spec, run, .. } = job;
+    let (run, failed) = (*run, |action| move |source| ReplayError::Child { action, source });
+    let job = serde_json::to_vec(job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
         // If the child died before it read its job, its exit status shows that.

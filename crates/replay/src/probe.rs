@@ -14,10 +14,10 @@ pub(crate) trait Meter {
     /// Called once, before the first batch.
     fn start(&mut self) {}
 
-    /// Called before each batch of events.
+    /// Called before each piece of a batch of events.
     fn resume(&mut self);
 
-    /// Called after each batch.
+    /// Called after each piece.
     fn pause(&mut self);
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explained::{ExplainedTotals, Record, Records};
 use crate::phases::PhaseSamples;
+use crate::pieces::Piece;
 use crate::result::{Control, Mark, Replayed, StartMemory};
 use crate::system::SystemRun;
 use crate::tlb::DtlbEvents;
@@ -44,6 +45,7 @@ pub(crate) enum Report {
     Control(ControlReport),
     Measured(Box<MeasuredReport>),
     Timed(Timing),
+    Pieces(Sample, Vec<Piece>),
     System(SystemRun),
     Apart(PhaseSamples),
     Explained(Box<ExplainedTotals>),

@@ -135,6 +135,10 @@ pub(crate) enum Run {
     Timed,
     /// As timed, without an allocator and without touches: the time of the replay itself.
     Harness,
+    /// As timed, piece by piece.
+    Pieces,
+    /// The same without an allocator and without touches.
+    HarnessPieces,
     /// With samples of the processor's mode as the only observer.
     Sampled,
     /// With samples of what the replay does as the only observer.
@@ -205,6 +209,9 @@ pub(crate) struct Job {
     pub(crate) run: Run,
     /// The only CPU on which it may run; any if `None`.
     pub(crate) cpu: Option<usize>,
+    /// Additions per cycle from which on a run in pieces has the core alone, as far as is known.
+    #[serde(default)]
+    pub(crate) alone_from: f32,
     /// Where a run under a memory limit notes the number of its event.
     pub(crate) progress: Option<PathBuf>,
 }

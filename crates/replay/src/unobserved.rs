@@ -7,6 +7,7 @@ use crate::error::ChildError;
 use crate::malloc_heap::Malloc;
 use crate::ordered::{step, tables};
 use crate::phases::{PhaseProbe, PhasedMalloc};
+use crate::pieces::InPieces;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::probe::{Meter, ModeProbe};
 use crate::protocol::{Report, Timing};
@@ -34,11 +35,11 @@ impl<A: Heaps, M: Meter> WindowDriver for Metered<A, M> {
         step(&mut self.heap, event, number)
     }
 
-    fn batch_begins(&mut self) {
+    fn piece_begins(&mut self) {
         self.meter.resume();
     }
 
-    fn batch_done(&mut self) {
+    fn piece_done(&mut self, _events: usize) {
         self.meter.pause();
     }
 
@@ -68,6 +69,29 @@ impl UnobservedRun<'_> {
     pub(crate) fn apart(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let (_, Metered { heap, meter }) = self.run(PhasedMalloc::default(), PhaseProbe::open()?, trace)?;
         Ok(Report::Apart(meter.finish(heap.allocator(), trace.operations)))
+    }
+
+    /// The run of `malloc` in pieces.
+    pub(crate) fn pieces(&self, alone_from: f32, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+        self.in_pieces(Malloc, alone_from, trace)
+    }
+
+    /// The run without an allocator in pieces.
+    pub(crate) fn harness_pieces(&self, alone_from: f32, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+        self.in_pieces(NoAllocator, alone_from, trace)
+    }
+
+    fn in_pieces<A: Heaps>(
+        &self,
+        allocator: A,
+        alone_from: f32,
+        trace: &mut PreparedTrace,
+    ) -> Result<Report, ChildError> {
+        let heap = Driver::with_tables(allocator, tables(trace), self.touch);
+        let mut in_pieces = InPieces::new(heap, alone_from, trace);
+        prefault(self.heap);
+        let driven = drive(trace, &mut in_pieces)?;
+        Ok(Report::Pieces(driven.sample(trace.operations), in_pieces.finish()))
     }
 
     fn times<A: Heaps>(&self, allocator: A, trace: &mut PreparedTrace) -> Result<Report, ChildError> {

@@ -117,14 +117,17 @@ pub(crate) trait WindowObserver {
 
 /// Performs the events of a window.
 pub(crate) trait WindowDriver {
+    /// Maximum number of events of a piece.
+    const PIECE_EVENTS: usize = usize::MAX;
+
     /// Performs an event; `number` is its index in the trace.
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
 
-    /// Called before each batch of events, after it was read.
-    fn batch_begins(&mut self) {}
+    /// Called before each piece of a batch: up to the next stop.
+    fn piece_begins(&mut self) {}
 
-    /// Called after each batch of events.
-    fn batch_done(&mut self) {}
+    /// Called after each piece of so many events.
+    fn piece_done(&mut self, _events: usize) {}
 
     /// Called at each stop, after this number of events.
     fn stop(&mut self, events: u64) -> Result<(), ChildError>;
@@ -159,7 +162,7 @@ impl Driven {
 }
 
 /// Performs every event.
-pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -> Result<Driven, ChildError> {
+pub(crate) fn drive<D: WindowDriver>(trace: &mut PreparedTrace, driver: &mut D) -> Result<Driven, ChildError> {
     let mut driven = Driven::default();
     trace.moments.stops.clear();
     trace.moments.began_ns = monotonic_ns();
@@ -167,11 +170,12 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
     let mut next_stop = stops.next().unwrap_or(u64::MAX);
     while let Some(batch) = trace.reader.next_batch()? {
         let mut rest = batch;
-        driver.batch_begins();
         while !rest.is_empty() {
             let next = trace.forks.next_event().map_or(next_stop, |fork| fork.min(next_stop));
-            let before_stop = rest.len().min((next - driven.events).try_into().unwrap_or(usize::MAX));
-            let (now, later) = rest.split_at(before_stop);
+            let piece_events =
+                rest.len().min(D::PIECE_EVENTS).min((next - driven.events).try_into().unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at(piece_events);
+            driver.piece_begins();
             let (start, cpu_before_ns) = (Instant::now(), thread_cpu_ns());
             for event in now {
                 if let Some(change) = trace.memory_policy.change(&event.op) {
@@ -185,6 +189,7 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
             }
             driven.cpu_ns += thread_cpu_ns() - cpu_before_ns;
             driven.time += start.elapsed();
+            driver.piece_done(now.len());
             if driven.events == next_stop {
                 trace.moments.stops.push(Moment { events: driven.events, time_ns: monotonic_ns() });
                 driver.stop(driven.events)?;
@@ -200,7 +205,6 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
             }
             rest = later;
         }
-        driver.batch_done();
     }
     Ok(driven)
 }

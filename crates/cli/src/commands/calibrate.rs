@@ -40,6 +40,9 @@ pub struct Args {
 /// Times to rest, one after the other, until the host has taken back memory. It did so after 2 to 5 s.
 const RESTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
+/// A larger share of looks that found other work on the core is told.
+const SHARED_TOLD: f64 = 0.1;
+
 /// The profile with the stamp of every JSON result.
 #[derive(Serialize)]
 struct CalibrationReport<'a> {
@@ -140,6 +143,13 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
     all.extend(profile.code.iter().map(|CodeCosts { instruction, call }| {
         let ns = |cost: &Cost| format!("{:.3} ns ({:.3} to {:.3})", cost.median_ns, cost.low_ns, cost.high_ns);
         format!("an instruction of the allocator takes {}, and a call besides {}", ns(instruction), ns(call))
+    }));
+    all.extend(profile.shared_core_share.filter(|share| *share > SHARED_TOLD).map(|share| {
+        format!(
+            "other work shared the processor's core in {:.0} % of the looks; code and accesses to memory were timed in its pauses, \
+             page operations beside it: they may take less when the core is alone",
+            share * 100.0
+        )
     }));
     all.extend(
         profile.skipped.iter().map(|skipped| format!("skipped: {}: {}", skipped.operation.word(), skipped.reason)),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hksim_linux_probe::area::{Area, Granule, faults, timed};
 use hksim_linux_probe::chase::{Chase, LINE_BYTES, scatter};
+use hksim_linux_probe::core_sharing::{CHAIN, CoreWatch, chain};
 
 use super::MeasureError;
 use super::pages::NO_HUGE_PAGES;
@@ -45,8 +46,12 @@ const WARM_PASSES: u64 = 5;
 /// For how long it is filled before that is timed. After memory that no cache holds, Zen 3 fills its first caches at half the speed for
 /// about a millisecond: 1.2 and 1.9 ns a line instead of 0.7 and 0.95.
 const WARM_FILL: Duration = Duration::from_millis(4);
-/// Additions in a row. A loop of one addition can take two cycles a round, depending on where its instructions lie.
-const CHAIN: u64 = 32;
+/// Times that an access is timed in a round, until nothing else ran on the core before and after.
+const TRIALS: u32 = 4;
+/// For how long each of them waits for that.
+const WAIT_MAX: Duration = Duration::from_millis(3);
+/// Other work on the core does not pause for longer, where there is much of it.
+const ALONE_MAX: Duration = Duration::from_millis(1);
 /// Chains per round.
 const CHAINS: u64 = 6_000;
 
@@ -73,15 +78,31 @@ impl Rounds {
 ///
 /// # Errors
 /// Mapping memory fails.
-pub(super) fn costs() -> Result<MemoryCosts, MeasureError> {
-    let (scatter, chase) = scattered(Granule::Page)?.unwrap_or_default();
-    let huge = scattered(Granule::Huge)?;
+pub(super) fn costs(core: &mut CoreWatch) -> Result<MemoryCosts, MeasureError> {
+    let (scatter, chase) = scattered(Granule::Page, core)?.unwrap_or_default();
+    let huge = scattered(Granule::Huge, core)?;
     let huge_pages_skipped = huge.is_none().then(|| NO_HUGE_PAGES.to_string());
     let (scatter_huge, chase_huge) = huge.unwrap_or_default();
     let cycle =
         Cost::of((0..ROUNDS).map(|_| cycle_ns()).collect(), 1.0).ok_or_else(|| io::Error::other("no rounds"))?;
-    let (fill, pieces) = filled()?;
+    let (fill, pieces) = filled(core)?;
     Ok(MemoryCosts { huge_pages_skipped, cycle, fill, pieces, scatter, scatter_huge, chase, chase_huge })
+}
+
+/// The least of the times that `ns` measures until one was measured while the core was this thread's alone. Other work on the core
+/// only makes a time longer.
+fn alone(core: &mut CoreWatch, mut ns: impl FnMut() -> f64) -> f64 {
+    let mut least = f64::INFINITY;
+    for _ in 0..TRIALS {
+        let before = core.wait(WAIT_MAX);
+        let (found, took) = timed(&mut ns);
+        least = least.min(found);
+        let after = core.look();
+        if core.is_alone(before) && core.is_alone(after) || took > ALONE_MAX {
+            break;
+        }
+    }
+    least
 }
 
 /// The time of one access, of `count` that `run` makes.
@@ -100,30 +121,8 @@ fn cycle_ns() -> f64 {
     })
 }
 
-/// Adds one, [`CHAIN`] times.
-#[inline(always)]
-fn chain(mut sum: u64) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: changes its own register and the flags.
-    unsafe {
-        std::arch::asm!(".rept {count}", "add {sum}, 1", ".endr", count = const CHAIN, sum = inout(reg) sum,
-            options(pure, nomem, nostack));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: changes its own register.
-    unsafe {
-        std::arch::asm!(".rept {count}", "add {sum}, {sum}, #1", ".endr", count = const CHAIN, sum = inout(reg) sum,
-            options(pure, nomem, nostack));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    for _ in 0..CHAIN {
-        sum = black_box(sum + 1);
-    }
-    sum
-}
-
 /// Times `memset` piece by piece: in the order of the addresses, and in scattered order.
-fn filled() -> Result<(CostCurve, CostCurve), MeasureError> {
+fn filled(core: &mut CoreWatch) -> Result<(CostCurve, CostCurve), MeasureError> {
     let mut sizes = [&SIZES[..], &[FIRST_CACHE]].concat();
     sizes.sort_unstable();
     let areas = areas(Granule::Page, &sizes)?;
@@ -133,26 +132,32 @@ fn filled() -> Result<(CostCurve, CostCurve), MeasureError> {
     for _ in 0..ROUNDS {
         for (area, (in_order, scattered)) in areas.iter().zip(in_order.each().zip(scattered.each())) {
             let mut pieces: Vec<u64> = (0..area.bytes()).step_by(FILL_BYTES as usize).collect();
-            in_order.push(filled_ns(area, &pieces));
+            in_order.push(filled_ns(area, &pieces, core));
             random.shuffle(&mut pieces);
-            scattered.push(filled_ns(area, &pieces));
+            scattered.push(filled_ns(area, &pieces, core));
         }
     }
     Ok((in_order.curve(), scattered.curve()))
 }
 
 /// The time of a line, if the pieces that begin at these places are filled one after another.
-fn filled_ns(area: &Area, pieces: &[u64]) -> f64 {
+fn filled_ns(area: &Area, pieces: &[u64], core: &mut CoreWatch) -> f64 {
     let passes = (ACCESSES * LINE_BYTES).div_ceil(area.bytes());
+    let is_warm = area.bytes() <= WARM_BYTES_MAX;
     let fill = || pieces.iter().for_each(|&at| area.fill_part(at, FILL_BYTES));
-    if area.bytes() <= WARM_BYTES_MAX {
+    if is_warm {
         let begun = Instant::now();
         (0..WARM_PASSES).for_each(|_| fill());
         while begun.elapsed() < WARM_FILL {
             fill();
         }
     }
-    ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill()))
+    alone(core, || {
+        if is_warm {
+            fill();
+        }
+        ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill()))
+    })
 }
 
 fn areas(granule: Granule, sizes: &[u64]) -> io::Result<Vec<Area>> {
@@ -160,7 +165,7 @@ fn areas(granule: Granule, sizes: &[u64]) -> io::Result<Vec<Area>> {
 }
 
 /// Times scattered writes and dependent loads, in pages of this size. `None` if the kernel gives no such pages.
-fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, MeasureError> {
+fn scattered(granule: Granule, core: &mut CoreWatch) -> Result<Option<(CostCurve, CostCurve)>, MeasureError> {
     let areas = areas(granule, &SIZES)?;
     let before = faults();
     areas.iter().for_each(|area| area.write(granule.bytes()));
@@ -173,11 +178,13 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
     for (area, rounds) in areas.into_iter().zip(scatters.each()) {
         let (lines, mut next) = (area.bytes() / LINE_BYTES, 0);
         for _ in 0..ROUNDS {
-            if area.bytes() <= WARM_BYTES_MAX {
-                next = scatter(&area, next, WARM_PASSES * lines);
-            }
             let count = ACCESSES.max(lines.min(4 * ACCESSES));
-            rounds.push(ns_each(count, || next = scatter(&area, next, count)));
+            rounds.push(alone(core, || {
+                if area.bytes() <= WARM_BYTES_MAX {
+                    next = scatter(&area, next, WARM_PASSES * lines);
+                }
+                ns_each(count, || next = scatter(&area, next, count))
+            }));
         }
         // The same order in each run.
         let mut random = Rng::with_seed(0);
@@ -185,10 +192,12 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
     }
     for _ in 0..ROUNDS {
         for (chase, rounds) in chasing.iter_mut().zip(chases.each()) {
-            if chase.lines() * LINE_BYTES <= WARM_BYTES_MAX {
-                chase.follow(chase.lines());
-            }
-            rounds.push(ns_each(ACCESSES, || chase.follow(ACCESSES)));
+            rounds.push(alone(core, || {
+                if chase.lines() * LINE_BYTES <= WARM_BYTES_MAX {
+                    chase.follow(chase.lines());
+                }
+                ns_each(ACCESSES, || chase.follow(ACCESSES))
+            }));
         }
     }
     Ok(Some((scatters.curve(), chases.curve())))
@@ -202,7 +211,7 @@ mod tests {
     /// first cache, so twice as long is far from both.
     #[test]
     fn every_amount_has_a_cost_and_memory_is_slower_than_the_first_cache() {
-        let costs = costs().expect("memory");
+        let costs = costs(&mut CoreWatch::default()).expect("memory");
         let is_range =
             |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
         assert!(is_range(&costs.cycle), "{:?}", costs.cycle);

@@ -1,8 +1,8 @@
 //! Times page operations on this machine.
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so preemption
-//! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Only
-//! the kernel's part of the time counts. It is measured with [`hksim_linux_probe::cpu_modes`], as in the runs that the
+//! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Accesses to
+//! memory are short, and timed while nothing else runs on the core. Only the kernel's part of the time counts. It is measured with [`hksim_linux_probe::cpu_modes`], as in the runs that the
 //! costs are applied to.
 
 mod calls;
@@ -101,9 +101,10 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         }
     }
     let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
+    let memory = Some(lines::costs(&mut samples.core)?);
+    let shared_core_share = samples.core.shared_share();
     let (costs, skipped) = samples.finish(sampled.as_ref());
     let machine = Machine::here();
-    let memory = Some(lines::costs()?);
     Ok(Profile {
         version: VERSION,
         machine: machine.processor,
@@ -111,6 +112,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         kernel: machine.kernel,
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         kernel_share,
+        shared_core_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
         memory,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hksim_linux_probe::area::timed;
+use hksim_linux_probe::core_sharing::CoreWatch;
 use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
 use crate::profile::{Cost, Operation, SHARE_MIN};
@@ -20,6 +21,8 @@ pub(super) struct Samples {
     /// The time of the yardstick in each round.
     rounds_ns: Vec<f64>,
     skipped: BTreeMap<Operation, String>,
+    /// Looks after each operation. Operations take too long to wait until nothing else runs on the core.
+    pub(super) core: CoreWatch,
 }
 
 /// Whether the processor mode is sampled.
@@ -47,6 +50,7 @@ impl Samples {
             of: BTreeMap::new(),
             rounds_ns: Vec::new(),
             skipped: BTreeMap::new(),
+            core: CoreWatch::default(),
         }
     }
 
@@ -104,7 +108,9 @@ impl Samples {
     pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, ModeSamples) {
         self.modes.as_mut().map(CpuModes::take);
         let (result, spent) = timed(run);
-        (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())
+        let modes = self.modes.as_mut().map(CpuModes::take).unwrap_or_default();
+        self.core.look();
+        (result, spent, modes)
     }
 
     /// Times `run`, which performs `number` operations on memory whose records in the kernel are in the nearest caches. The

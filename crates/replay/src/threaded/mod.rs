@@ -106,7 +106,9 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(MeasuredHeap::Reservation),
             Run::Harness => self.harness(),
-            Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Pieces | Run::HarnessPieces | Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => {
+                Err(ChildError::OrderedMallocOnly)
+            }
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
@@ -153,7 +155,9 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(heap),
             Run::Harness => self.harness(),
-            Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Pieces | Run::HarnessPieces | Run::Apart | Run::Explained(_) | Run::ExplainedStart(_) => {
+                Err(ChildError::OrderedMallocOnly)
+            }
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {

@@ -2,10 +2,11 @@
 //!
 //! How many of its instructions a processor executes in a cycle depends on the processor: 5 on one, 2.5 on another. So
 //! designs that take different numbers of instructions for the same calls, on memory that the first caches hold, are
-//! replayed in rounds. A line is fitted to their times: its slope is the time of an instruction, and its height above 0
+//! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone. A line is fitted to their times: its slope is the time of an instruction, and its height above 0
 //! that of a call.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hksim_cost_model::{CodeCosts, Cost};
@@ -14,13 +15,14 @@ use hksim_explore::described::Described;
 use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::runs::setup;
+use hksim_linux_probe::core_sharing::CoreWatch;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Header, Purge};
 use hksim_replay::compare::{Allocator, Found, WARM_UP_RUNS};
-use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Target, TimedReplay};
+use hksim_replay::{Measure, Mode, Piece, PieceReplay, ReplaySpec, Target};
 use hksim_sim::{Counted, SimConfig};
 use hksim_time_model::{PathCosts, Time, instructions};
-use hksim_timing::{Arrangement, Effort, Plan, Sample, Timed, Timings, time};
+use hksim_timing::{Arrangement, Effort, Plan, Timed, time};
 use hksim_trace::generate::{RandomMixed, Workload};
 
 use super::Profile;
@@ -33,6 +35,12 @@ const SLOTS: u32 = 64;
 const BYTES_MAX: u32 = 256;
 /// The seed of the order of replays.
 const SEED: u64 = 1;
+/// Pieces of a design that had the core alone, at least.
+const ALONE_MIN: usize = 5;
+/// With so many pieces of each design, no more rounds are made, but for those asked for.
+const ALONE_ENOUGH: usize = 50;
+/// Times that the rounds are made until there are.
+const TRIALS: u32 = 3;
 
 /// The designs that are replayed. Their instructions per call differ by a factor of three, and their accesses to memory hardly.
 pub fn designs() -> Vec<Policy> {
@@ -50,12 +58,12 @@ pub fn designs() -> Vec<Policy> {
 /// What a design takes for each call.
 struct Counts {
     instructions: f64,
-    /// Predicted nanoseconds of memory and kernel.
-    rest_ns: f64,
+    /// Predicted nanoseconds of memory.
+    memory_ns: f64,
 }
 
 /// Measures the costs of code by replays on these allocators, those of [`designs`], in so many rounds. The profile gives the
-/// costs of memory and kernel.
+/// costs of memory.
 ///
 /// # Errors
 /// A design cannot be simulated, or a replay cannot start.
@@ -65,17 +73,33 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
     let folder = tempfile::tempdir().map_err(ValidateError::Temporary)?;
     let path = folder.path().join("calls.hkt");
     trace.write(&path)?;
-    let (mut counts, mut replays) = (Vec::new(), Vec::new());
+    let (mut counts, mut replays, core) = (Vec::new(), Vec::new(), Arc::default());
     for Allocator { own, found, .. } in allocators {
         let (Some(own), Found::Here(target)) = (own, found) else { continue };
         counts.push(counted(&own.policy, &trace, profile)?);
-        replays.push(TimedReplay::of(&spec(&path, target.clone()))?);
+        replays.push(PieceReplay::of(&spec(&path, target.clone()), &core)?);
     }
-    replays.push(TimedReplay::harness(&spec(&path, Target::C_LIBRARY))?);
+    replays.push(PieceReplay::harness(&spec(&path, Target::C_LIBRARY), &core)?);
     let effort = Effort { precision: 0.0, time_max: Duration::MAX, rounds_min: rounds, rounds_max: rounds };
     let plan = Plan { effort, warm_up_rounds: WARM_UP_RUNS, arrangement: Arrangement::InTurn, seed: SEED };
-    let timings = time(&replays.iter().collect::<Vec<_>>(), &plan, &mut |_| {});
-    fitted(&counts, timings)
+    let mut pieces = Vec::new();
+    for _ in 0..TRIALS {
+        for Timed { failure, .. } in time(&replays.iter().collect::<Vec<_>>(), &plan, &mut |_| {}).subjects {
+            failure.map_or(Ok(()), Err)?;
+        }
+        pieces = replays.iter().map(PieceReplay::pieces).collect();
+        if pieces.iter().all(|runs| alone_ns(runs, &watched(&pieces), ALONE_ENOUGH).is_some()) {
+            break;
+        }
+    }
+    fitted(&counts, &pieces)
+}
+
+/// All looks of all replays.
+fn watched(replays: &[Vec<Vec<Piece>>]) -> CoreWatch {
+    let mut core = CoreWatch::default();
+    replays.iter().flatten().flatten().for_each(|piece| core.note(piece.additions_per_cycle));
+    core
 }
 
 fn spec(trace: &Path, target: Target) -> ReplaySpec {
@@ -90,44 +114,65 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
     let paths = report.paths.as_ref().ok_or(ValidateError::NoPrediction)?;
     let Time { parts_ns_per_call: parts, .. } = Policy::time(report, profile).map_err(ValidateError::NoCosts)?;
     let instructions = instructions(paths, PathCosts::of(policy)).total / report.calls as f64;
-    Ok(Counts { instructions, rest_ns: parts.memory + parts.kernel })
+    Ok(Counts { instructions, memory_ns: parts.memory })
 }
 
-/// Fits a line to the fast times of each design: what disturbs a replay only makes it longer, and for some time. The lines of single
-/// rounds give the range. The last subject is the replay without an allocator.
-fn fitted(counts: &[Counts], timings: Timings<ReplayError>) -> Result<CodeCosts, ValidateError> {
-    let mut samples = Vec::new();
-    for Timed { samples: found, failure, .. } in timings.subjects {
-        failure.map_or(Ok(()), Err)?;
-        samples.push(found);
-    }
-    let own = samples.pop().unwrap_or_default();
-    // The line through the times that `ns_of` takes from the samples of each subject.
-    let line_by = |ns_of: &dyn Fn(&[Sample]) -> Option<f64>| {
-        let own_ns = ns_of(&own)?;
-        let point = |(counts, samples): (&Counts, &Vec<Sample>)| {
-            Some((counts.instructions, ns_of(samples)? - own_ns - counts.rest_ns))
+/// Fits a line to the undisturbed times of each design. The lines of single rounds give the range. `replays` are the pieces of each
+/// run; the last ones are those of the replay without an allocator. Every event of the load is a call.
+fn fitted(counts: &[Counts], replays: &[Vec<Vec<Piece>>]) -> Result<CodeCosts, ValidateError> {
+    let core = watched(replays);
+    let (own, designs) = replays.split_last().ok_or(ValidateError::NoPrediction)?;
+    // The line through the times that `ns_of` takes from the runs of each subject.
+    let line_by = |ns_of: &dyn Fn(&[Vec<Piece>]) -> Option<f64>| {
+        let own_ns = ns_of(own)?;
+        let point = |(counts, runs): (&Counts, &Vec<Vec<Piece>>)| {
+            Some((counts.instructions, ns_of(runs)? - own_ns - counts.memory_ns))
         };
-        Some(line(&counts.iter().zip(&samples).filter_map(point).collect::<Vec<_>>()))
+        let points: Option<Vec<_>> = counts.iter().zip(designs).map(point).collect();
+        points.map(|points| line(&points))
     };
-    let of_round = |round: usize| line_by(&|samples| Some(samples.get(round)?.cpu_ns_per_call()));
+    let of_round = |round: usize| line_by(&|runs| alone_ns(runs.get(round..=round)?, &core, ALONE_MIN));
     let (slopes, heights): (Vec<f64>, Vec<f64>) =
         (0..own.len()).filter_map(of_round).map(|(slope, height)| (slope.max(0.0), height.max(0.0))).unzip();
-    let (slope, height) = line_by(&fast_ns).ok_or(ValidateError::NoPrediction)?;
-    let cost = |rounds, of_fast: f64| {
-        let range = Cost::of(rounds, 1.0)?;
-        let median_ns = of_fast.max(0.0);
+    let of_all = |runs: &[Vec<Piece>]| alone_ns(runs, &core, ALONE_MIN).or_else(|| fast_ns(runs));
+    let (slope, height) = line_by(&of_all).ok_or(ValidateError::NoPrediction)?;
+    let cost = |rounds: Vec<f64>, of_all: f64| {
+        let median_ns = of_all.max(0.0);
+        let range = Cost::of(if rounds.is_empty() { vec![median_ns] } else { rounds }, 1.0)?;
         Some(Cost { median_ns, low_ns: range.low_ns.min(median_ns), high_ns: range.high_ns.max(median_ns), ..range })
     };
     let costs = cost(slopes, slope).zip(cost(heights, height));
     costs.map(|(instruction, call)| CodeCosts { instruction, call }).ok_or(ValidateError::NoPrediction)
 }
 
-/// The lower quartile of the times of a call.
-fn fast_ns(samples: &[Sample]) -> Option<f64> {
-    let mut times: Vec<f64> = samples.iter().map(Sample::cpu_ns_per_call).collect();
+/// The pieces of runs but for the first of each run, in which memory is touched for the first time.
+fn later_pieces(runs: &[Vec<Piece>]) -> impl Iterator<Item = &Piece> {
+    let events = runs.iter().flatten().map(|piece| piece.events).max().unwrap_or(0);
+    runs.iter().flat_map(|pieces| pieces.iter().skip(1)).filter(move |piece| piece.events == events)
+}
+
+/// Nanoseconds of an event in sorted order.
+fn sorted_ns<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Vec<f64> {
+    let mut times: Vec<f64> = pieces.map(|piece| piece.cpu_ns as f64 / piece.events.max(1) as f64).collect();
     times.sort_by(f64::total_cmp);
-    times.get(times.len().saturating_sub(1) / 4).copied()
+    times
+}
+
+/// The lower quartile of the times of an event in the pieces that had the core alone; `None` if fewer than `least` had. After other
+/// work, the first ones find less of their data in the caches.
+fn alone_ns(runs: &[Vec<Piece>], core: &CoreWatch, least: usize) -> Option<f64> {
+    let times = sorted_ns(later_pieces(runs).filter(|piece| core.is_alone(piece.additions_per_cycle)));
+    (times.len() >= least).then(|| quartile(&times)).flatten()
+}
+
+/// The lower quartile of all pieces: what disturbs a piece only makes it longer.
+fn fast_ns(runs: &[Vec<Piece>]) -> Option<f64> {
+    quartile(&sorted_ns(later_pieces(runs)))
+}
+
+/// The lower quartile of sorted times.
+fn quartile(times: &[f64]) -> Option<f64> {
+    times.get(times.len() / 4).copied()
 }
 
 /// The slope of the line with the least squares of its errors, and its height at 0.
@@ -153,6 +198,39 @@ mod tests {
         let (slope, height) = line(&[(0.0, 1.0), (1.0, 0.0), (2.0, 0.0), (3.0, 1.0)]);
         assert!(slope.abs() < 1e-12 && (height - 0.5).abs() < 1e-12, "{slope} {height}");
         assert_eq!(line(&[(5.0, 2.0)]), (0.0, 2.0));
+    }
+
+    #[test]
+    fn pieces_beside_other_work_do_not_count() {
+        let piece = |cpu_ns, additions_per_cycle| Piece { events: 100, cpu_ns, additions_per_cycle };
+        // Instructions take 0.1 ns, and a call 2 ns besides. Beside other work everything takes twice as long, but for the last
+        // design, which is never alone in the first run.
+        let run = |instructions: f64, is_alone: bool| -> Vec<Piece> {
+            let ns = (100.0 * (1.0 + 2.0 + 0.1 * instructions)) as u64;
+            let slow = (0..90).map(|_| piece(2 * ns, 2.0));
+            let fast = (0..if is_alone { 30 } else { 0 }).map(|_| piece(ns, 3.8));
+            std::iter::once(piece(99_999, 3.8)).chain(slow).chain(fast).collect()
+        };
+        let own = |_| std::iter::once(piece(99_999, 3.8)).chain((0..30).map(|_| piece(100, 3.8))).collect::<Vec<_>>();
+        let numbers = [10.0, 40.0];
+        let counts = numbers.map(|instructions| Counts { instructions, memory_ns: 0.0 });
+        let mut replays = vec![vec![run(10.0, true), run(10.0, true)], vec![run(40.0, false), run(40.0, true)]];
+        replays.push((0..2).map(own).collect());
+        let CodeCosts { instruction, call } = fitted(&counts, &replays).expect("costs");
+        assert!((instruction.median_ns - 0.1).abs() < 1e-9 && (call.median_ns - 2.0).abs() < 1e-9, "{instruction:?}");
+        assert_eq!((instruction.rounds, call.rounds), (1, 1), "only the second round has a line");
+        // Without an undisturbed piece, the fast ones count.
+        let replays: Vec<Vec<Vec<Piece>>> = replays
+            .into_iter()
+            .map(|runs| {
+                let slow = |pieces: Vec<Piece>| {
+                    pieces.into_iter().filter(|piece| piece.additions_per_cycle < 3.0 || piece.cpu_ns == 100)
+                };
+                runs.into_iter().map(|pieces| slow(pieces).collect()).collect()
+            })
+            .collect();
+        let CodeCosts { instruction, .. } = fitted(&counts, &replays).expect("costs");
+        assert!((instruction.median_ns - 0.2).abs() < 1e-9, "{instruction:?}");
     }
 
     #[test]
