@@ -391,7 +391,7 @@ mod tests {
             kernel: String::new(),
             elapsed_s: 0.0,
             kernel_share: None,
-            shared_core_share: None,
+            core: None,
             skipped: Vec::new(),
             costs,
             memory: None,

@@ -285,6 +285,18 @@ pub struct NotMeasured {
     pub reason: String,
 }
 
+/// Whether the processor's core had other work during the calibration, such as that of another virtual machine on its second hardware
+/// thread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreUse {
+    /// The share of looks that found other work.
+    pub shared_share: f64,
+    /// Additions per cycle from which on the core was alone
+    /// ([`alone_from`](hksim_linux_probe::core_sharing::CoreWatch::alone_from)).
+    pub alone_additions_per_cycle: f32,
+}
+
 /// The cost table of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -302,10 +314,9 @@ pub struct Profile {
     /// The kernel's share of all timed processor time, by sampling; absent if sampling is not permitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<f64>,
-    /// The share of looks during the calibration that found other work on the processor's core, such as that of another virtual
-    /// machine on its second hardware thread; absent in a profile that was made by hand.
+    /// What looks found of the processor's core; absent in a profile that was made by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_core_share: Option<f64>,
+    pub core: Option<CoreUse>,
     /// Operations that could not be timed.
     #[serde(default)]
     pub skipped: Vec<NotMeasured>,
@@ -458,7 +469,7 @@ mod tests {
             kernel: "6.18.1".into(),
             elapsed_s: 1.5,
             kernel_share: Some(0.9),
-            shared_core_share: None,
+            core: None,
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
             memory: Some(memory),

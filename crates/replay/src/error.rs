@@ -130,7 +130,9 @@ pub(crate) enum ChildError {
     TooManyThreads { threads: u32, most: u32 },
     #[error("system time is measured for ordered replays on the SuperSlab allocator only")]
     OrderedNativeOnly,
-    #[error("faults are explained, and allocations and frees timed apart, in ordered replays on a `malloc` only")]
+    #[error(
+        "faults are explained, allocations and frees timed apart, and pieces timed, in ordered replays on a `malloc` only"
+    )]
     OrderedMallocOnly,
     #[error("a memory limit applies to ordered replays on native or on a malloc library only")]
     OrderedLimitOnly,

@@ -21,11 +21,11 @@ use crate::protocol::Report;
 use crate::spec::{Job, ReplaySpec, Run};
 use crate::window::{PreparedTrace, WindowDriver};
 
-/// Events of a piece: some 10 us. Beside much other work, pauses take 30 to 100 us.
-const PIECE_EVENTS: usize = 2048;
+/// Events of a piece, at most: some 6 us. Beside much other work, pauses take 30 to 100 us.
+const PIECE_EVENTS: usize = 1024;
 /// For how long a piece waits for a pause, and all of a run together.
 const WAIT_MAX: Duration = Duration::from_millis(5);
-const WAIT_MAX_OF_RUN: Duration = Duration::from_millis(100);
+const WAIT_MAX_OF_RUN: Duration = Duration::from_millis(60);
 
 /// A piece of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,8 +53,8 @@ pub(crate) struct InPieces<A: Heaps> {
 impl<A: Heaps> InPieces<A> {
     /// All memory is reserved here: a window is open afterwards.
     pub(crate) fn new(heap: Driver<A>, alone_from: f32, trace: &PreparedTrace) -> InPieces<A> {
-        // A batch and a stop end a piece, too.
-        let pieces = trace.reader.summary().events as usize / (PIECE_EVENTS / 2) + trace.stops.len() + 2;
+        // A batch, a stop and a fork end a piece, too.
+        let pieces = trace.reader.summary().events as usize / (PIECE_EVENTS / 2) + 2 * (trace.stops.len() + 1);
         InPieces {
             heap,
             core: CoreWatch::knowing(alone_from),
@@ -88,7 +88,7 @@ impl<A: Heaps> WindowDriver for InPieces<A> {
 
     fn piece_done(&mut self, events: usize) {
         let cpu_ns = thread_cpu_ns() - self.begun_ns;
-        let additions_per_cycle = self.before.min(self.core.look());
+        let additions_per_cycle = self.before.min(self.core.look_again());
         self.pieces.push(Piece { events, cpu_ns, additions_per_cycle });
     }
 
@@ -124,9 +124,9 @@ impl PieceReplay {
         Ok(PieceReplay { run: Run::HarnessPieces, ..PieceReplay::of(spec, core)? })
     }
 
-    /// The pieces of each run so far, warm-up runs included.
-    pub fn pieces(&self) -> Vec<Vec<Piece>> {
-        lock(&self.found).clone()
+    /// The pieces of each run since they were last taken, warm-up runs included.
+    pub fn take(&self) -> Vec<Vec<Piece>> {
+        std::mem::take(&mut *lock(&self.found))
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) trait WindowObserver {
         None
     }
 
-    /// Called after each batch of events.
+    /// Called after each piece of a batch of events.
     fn drain_traps_if_half_full(&mut self) {}
 
     /// Records the state of memory after this number of events.
@@ -123,7 +123,7 @@ pub(crate) trait WindowDriver {
     /// Performs an event; `number` is its index in the trace.
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
 
-    /// Called before each piece of a batch: up to the next stop.
+    /// Called before each piece of a batch: up to the next stop or fork, of [`WindowDriver::PIECE_EVENTS`] at most.
     fn piece_begins(&mut self) {}
 
     /// Called after each piece of so many events.

@@ -144,11 +144,11 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
         let ns = |cost: &Cost| format!("{:.3} ns ({:.3} to {:.3})", cost.median_ns, cost.low_ns, cost.high_ns);
         format!("an instruction of the allocator takes {}, and a call besides {}", ns(instruction), ns(call))
     }));
-    all.extend(profile.shared_core_share.filter(|share| *share > SHARED_TOLD).map(|share| {
+    all.extend(profile.core.filter(|core| core.shared_share > SHARED_TOLD).map(|core| {
         format!(
-            "other work shared the processor's core in {:.0} % of the looks; code and accesses to memory were timed in its pauses, \
-             page operations beside it: they may take less when the core is alone",
-            share * 100.0
+            "other work shared the processor's core in {:.0} % of the looks; code and short accesses to memory were timed in its \
+             pauses, if there were any, page operations beside it: their costs are too high against those of code",
+            core.shared_share * 100.0
         )
     }));
     all.extend(

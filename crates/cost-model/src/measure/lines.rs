@@ -46,7 +46,7 @@ const WARM_PASSES: u64 = 5;
 /// For how long it is filled before that is timed. After memory that no cache holds, Zen 3 fills its first caches at half the speed for
 /// about a millisecond: 1.2 and 1.9 ns a line instead of 0.7 and 0.95.
 const WARM_FILL: Duration = Duration::from_millis(4);
-/// Times that an access is timed in a round, until nothing else ran on the core before and after.
+/// Times that an access is timed in a round, until nothing else runs on the core before and after.
 const TRIALS: u32 = 4;
 /// For how long each of them waits for that.
 const WAIT_MAX: Duration = Duration::from_millis(3);
@@ -93,11 +93,12 @@ pub(super) fn costs(core: &mut CoreWatch) -> Result<MemoryCosts, MeasureError> {
 /// only makes a time longer.
 fn alone(core: &mut CoreWatch, mut ns: impl FnMut() -> f64) -> f64 {
     let mut least = f64::INFINITY;
+    core.look();
     for _ in 0..TRIALS {
         let before = core.wait(WAIT_MAX);
         let (found, took) = timed(&mut ns);
         least = least.min(found);
-        let after = core.look();
+        let after = core.look_again();
         if core.is_alone(before) && core.is_alone(after) || took > ALONE_MAX {
             break;
         }
@@ -179,9 +180,13 @@ fn scattered(granule: Granule, core: &mut CoreWatch) -> Result<Option<(CostCurve
         let (lines, mut next) = (area.bytes() / LINE_BYTES, 0);
         for _ in 0..ROUNDS {
             let count = ACCESSES.max(lines.min(4 * ACCESSES));
+            let is_warm = area.bytes() <= WARM_BYTES_MAX;
+            if is_warm {
+                next = scatter(&area, next, (WARM_PASSES - 1) * lines);
+            }
             rounds.push(alone(core, || {
-                if area.bytes() <= WARM_BYTES_MAX {
-                    next = scatter(&area, next, WARM_PASSES * lines);
+                if is_warm {
+                    next = scatter(&area, next, lines);
                 }
                 ns_each(count, || next = scatter(&area, next, count))
             }));

@@ -2,7 +2,7 @@
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so preemption
 //! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Accesses to
-//! memory are short, and timed while nothing else runs on the core. Only the kernel's part of the time counts. It is measured with [`hksim_linux_probe::cpu_modes`], as in the runs that the
+//! memory that takes less than a millisecond are timed while nothing else runs on the core, if that pauses. Only the kernel's part of the time counts. It is measured with [`hksim_linux_probe::cpu_modes`], as in the runs that the
 //! costs are applied to.
 
 mod calls;
@@ -21,7 +21,7 @@ use hksim_linux_probe::area::{YARDSTICK_BYTES, yardstick};
 
 use crate::machine::Machine;
 use crate::price::cost_of;
-use crate::profile::{CostError, NotMeasured, Operation, Profile, VERSION};
+use crate::profile::{CoreUse, CostError, NotMeasured, Operation, Profile, VERSION};
 use samples::{Samples, Sampling};
 
 /// A system call that the measurement needs failed.
@@ -102,7 +102,10 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
     }
     let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
     let memory = Some(lines::costs(&mut samples.core)?);
-    let shared_core_share = samples.core.shared_share();
+    let core = samples
+        .core
+        .shared_share()
+        .map(|shared_share| CoreUse { shared_share, alone_additions_per_cycle: samples.core.alone_from() });
     let (costs, skipped) = samples.finish(sampled.as_ref());
     let machine = Machine::here();
     Ok(Profile {
@@ -112,7 +115,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         kernel: machine.kernel,
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         kernel_share,
-        shared_core_share,
+        core,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
         memory,

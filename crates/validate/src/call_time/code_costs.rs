@@ -5,8 +5,9 @@
 //! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone. A line is fitted to their times: its slope is the time of an instruction, and its height above 0
 //! that of a call.
 
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hksim_cost_model::{CodeCosts, Cost};
@@ -40,7 +41,7 @@ const ALONE_MIN: usize = 5;
 /// With so many pieces of each design, no more rounds are made, but for those asked for.
 const ALONE_ENOUGH: usize = 50;
 /// Times that the rounds are made until there are.
-const TRIALS: u32 = 3;
+const TRIALS: u32 = 2;
 
 /// The designs that are replayed. Their instructions per call differ by a factor of three, and their accesses to memory hardly.
 pub fn designs() -> Vec<Policy> {
@@ -63,17 +64,19 @@ struct Counts {
 }
 
 /// Measures the costs of code by replays on these allocators, those of [`designs`], in so many rounds. The profile gives the
-/// costs of memory.
+/// costs of memory, and what is known of the core.
 ///
 /// # Errors
 /// A design cannot be simulated, or a replay cannot start.
 pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> Result<CodeCosts, ValidateError> {
+    let alone_from = profile.core.map_or(0.0, |core| core.alone_additions_per_cycle);
     let load = RandomMixed { cycles: CYCLES, ws: SLOTS, max: BYTES_MAX, ..RandomMixed::default() };
     let trace = Trace::workload(Workload::RandomMixed(load))?;
     let folder = tempfile::tempdir().map_err(ValidateError::Temporary)?;
     let path = folder.path().join("calls.hkt");
     trace.write(&path)?;
-    let (mut counts, mut replays, core) = (Vec::new(), Vec::new(), Arc::default());
+    let (mut counts, mut replays, core) =
+        (Vec::new(), Vec::new(), Arc::new(Mutex::new(CoreWatch::knowing(alone_from))));
     for Allocator { own, found, .. } in allocators {
         let (Some(own), Found::Here(target)) = (own, found) else { continue };
         counts.push(counted(&own.policy, &trace, profile)?);
@@ -82,22 +85,38 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
     replays.push(PieceReplay::harness(&spec(&path, Target::C_LIBRARY), &core)?);
     let effort = Effort { precision: 0.0, time_max: Duration::MAX, rounds_min: rounds, rounds_max: rounds };
     let plan = Plan { effort, warm_up_rounds: WARM_UP_RUNS, arrangement: Arrangement::InTurn, seed: SEED };
-    let mut pieces = Vec::new();
+    let mut pieces: Vec<Vec<Round>> = vec![Vec::new(); replays.len()];
     for _ in 0..TRIALS {
         for Timed { failure, .. } in time(&replays.iter().collect::<Vec<_>>(), &plan, &mut |_| {}).subjects {
             failure.map_or(Ok(()), Err)?;
         }
-        pieces = replays.iter().map(PieceReplay::pieces).collect();
-        if pieces.iter().all(|runs| alone_ns(runs, &watched(&pieces), ALONE_ENOUGH).is_some()) {
+        for (of_subject, replay) in pieces.iter_mut().zip(&replays) {
+            of_subject.extend(counted_rounds(&replay.take(), rounds));
+        }
+        let core = watched(&pieces, alone_from);
+        if pieces.iter().all(|of_subject| alone_ns(of_subject, &core, ALONE_ENOUGH).is_some()) {
             break;
         }
     }
-    fitted(&counts, &pieces)
+    fitted(&counts, &pieces, alone_from)
 }
 
-/// All looks of all replays.
-fn watched(replays: &[Vec<Vec<Piece>>]) -> CoreWatch {
-    let mut core = CoreWatch::default();
+/// Pieces of the runs of a round.
+type Round = Vec<Piece>;
+
+/// The rounds of a subject after the warm-up; in a round there may be several runs of it. Without the first piece of a run, in which
+/// memory is touched for the first time, and the last one, which is shorter.
+fn counted_rounds(runs: &[Vec<Piece>], rounds: u32) -> impl Iterator<Item = Round> {
+    let runs_of_round = runs.len() / (rounds + WARM_UP_RUNS) as usize;
+    let middle = |run: &Vec<Piece>| run.get(1..run.len().saturating_sub(1)).unwrap_or_default().to_vec();
+    runs.chunks(runs_of_round.max(1))
+        .skip(WARM_UP_RUNS as usize)
+        .map(move |of_round| of_round.iter().flat_map(middle).collect())
+}
+
+/// All looks of all replays, with what was known before.
+fn watched(replays: &[Vec<Round>], alone_from: f32) -> CoreWatch {
+    let mut core = CoreWatch::knowing(alone_from);
     replays.iter().flatten().flatten().for_each(|piece| core.note(piece.additions_per_cycle));
     core
 }
@@ -117,62 +136,56 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
     Ok(Counts { instructions, memory_ns: parts.memory })
 }
 
-/// Fits a line to the undisturbed times of each design. The lines of single rounds give the range. `replays` are the pieces of each
-/// run; the last ones are those of the replay without an allocator. Every event of the load is a call.
-fn fitted(counts: &[Counts], replays: &[Vec<Vec<Piece>>]) -> Result<CodeCosts, ValidateError> {
-    let core = watched(replays);
+/// Fits a line to the undisturbed times of each design, or to the fast ones of all if one design has too few of them. The lines of
+/// single rounds give the range. `replays` are the rounds of each subject; the last one is the replay without an allocator. Every
+/// event of the load is a call.
+fn fitted(counts: &[Counts], replays: &[Vec<Round>], alone_from: f32) -> Result<CodeCosts, ValidateError> {
+    let core = watched(replays, alone_from);
     let (own, designs) = replays.split_last().ok_or(ValidateError::NoPrediction)?;
-    // The line through the times that `ns_of` takes from the runs of each subject.
-    let line_by = |ns_of: &dyn Fn(&[Vec<Piece>]) -> Option<f64>| {
-        let own_ns = ns_of(own)?;
-        let point = |(counts, runs): (&Counts, &Vec<Vec<Piece>>)| {
-            Some((counts.instructions, ns_of(runs)? - own_ns - counts.memory_ns))
+    let alone = |rounds: &[Round]| alone_ns(rounds, &core, ALONE_MIN);
+    let is_alone = replays.iter().all(|rounds| alone(rounds).is_some());
+    let ns_of: &dyn Fn(&[Round]) -> Option<f64> = if is_alone { &alone } else { &fast_ns };
+    // The line through the times of these rounds.
+    let line_of = |number: Range<usize>| {
+        let own_ns = ns_of(own.get(number.clone())?)?;
+        let point = |(counts, rounds): (&Counts, &Vec<Round>)| {
+            Some((counts.instructions, ns_of(rounds.get(number.clone())?)? - own_ns - counts.memory_ns))
         };
         let points: Option<Vec<_>> = counts.iter().zip(designs).map(point).collect();
         points.map(|points| line(&points))
     };
-    let of_round = |round: usize| line_by(&|runs| alone_ns(runs.get(round..=round)?, &core, ALONE_MIN));
-    let (slopes, heights): (Vec<f64>, Vec<f64>) =
-        (0..own.len()).filter_map(of_round).map(|(slope, height)| (slope.max(0.0), height.max(0.0))).unzip();
-    let of_all = |runs: &[Vec<Piece>]| alone_ns(runs, &core, ALONE_MIN).or_else(|| fast_ns(runs));
-    let (slope, height) = line_by(&of_all).ok_or(ValidateError::NoPrediction)?;
-    let cost = |rounds: Vec<f64>, of_all: f64| {
-        let median_ns = of_all.max(0.0);
-        let range = Cost::of(if rounds.is_empty() { vec![median_ns] } else { rounds }, 1.0)?;
+    let (slope, height) = line_of(0..own.len()).ok_or(ValidateError::NoPrediction)?;
+    let (mut slopes, mut heights): (Vec<f64>, Vec<f64>) = (0..own.len())
+        .filter_map(|round| line_of(round..round + 1))
+        .map(|(slope, height)| (slope.max(0.0), height.max(0.0)))
+        .unzip();
+    if slopes.is_empty() {
+        (slopes, heights) = (vec![slope.max(0.0)], vec![height.max(0.0)]);
+    }
+    let cost = |rounds, of_all: f64| {
+        let (range, median_ns) = (Cost::of(rounds, 1.0)?, of_all.max(0.0));
         Some(Cost { median_ns, low_ns: range.low_ns.min(median_ns), high_ns: range.high_ns.max(median_ns), ..range })
     };
     let costs = cost(slopes, slope).zip(cost(heights, height));
     costs.map(|(instruction, call)| CodeCosts { instruction, call }).ok_or(ValidateError::NoPrediction)
 }
 
-/// The pieces of runs but for the first of each run, in which memory is touched for the first time.
-fn later_pieces(runs: &[Vec<Piece>]) -> impl Iterator<Item = &Piece> {
-    let events = runs.iter().flatten().map(|piece| piece.events).max().unwrap_or(0);
-    runs.iter().flat_map(|pieces| pieces.iter().skip(1)).filter(move |piece| piece.events == events)
-}
-
-/// Nanoseconds of an event in sorted order.
-fn sorted_ns<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Vec<f64> {
-    let mut times: Vec<f64> = pieces.map(|piece| piece.cpu_ns as f64 / piece.events.max(1) as f64).collect();
-    times.sort_by(f64::total_cmp);
-    times
-}
-
 /// The lower quartile of the times of an event in the pieces that had the core alone; `None` if fewer than `least` had. After other
 /// work, the first ones find less of their data in the caches.
-fn alone_ns(runs: &[Vec<Piece>], core: &CoreWatch, least: usize) -> Option<f64> {
-    let times = sorted_ns(later_pieces(runs).filter(|piece| core.is_alone(piece.additions_per_cycle)));
-    (times.len() >= least).then(|| quartile(&times)).flatten()
+fn alone_ns(rounds: &[Round], core: &CoreWatch, least: usize) -> Option<f64> {
+    quartile(rounds.iter().flatten().filter(|piece| core.is_alone(piece.additions_per_cycle)), least)
 }
 
 /// The lower quartile of all pieces: what disturbs a piece only makes it longer.
-fn fast_ns(runs: &[Vec<Piece>]) -> Option<f64> {
-    quartile(&sorted_ns(later_pieces(runs)))
+fn fast_ns(rounds: &[Round]) -> Option<f64> {
+    quartile(rounds.iter().flatten(), 1)
 }
 
-/// The lower quartile of sorted times.
-fn quartile(times: &[f64]) -> Option<f64> {
-    times.get(times.len() / 4).copied()
+/// The lower quartile of the times of an event, of at least so many pieces.
+fn quartile<'a>(pieces: impl Iterator<Item = &'a Piece>, least: usize) -> Option<f64> {
+    let mut times: Vec<f64> = pieces.map(|piece| piece.cpu_ns as f64 / piece.events.max(1) as f64).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().filter(|_| times.len() >= least)
 }
 
 /// The slope of the line with the least squares of its errors, and its height at 0.
@@ -200,37 +213,39 @@ mod tests {
         assert_eq!(line(&[(5.0, 2.0)]), (0.0, 2.0));
     }
 
+    fn piece(cpu_ns: u64, additions_per_cycle: f32) -> Piece {
+        Piece { events: 100, cpu_ns, additions_per_cycle }
+    }
+
     #[test]
     fn pieces_beside_other_work_do_not_count() {
-        let piece = |cpu_ns, additions_per_cycle| Piece { events: 100, cpu_ns, additions_per_cycle };
-        // Instructions take 0.1 ns, and a call 2 ns besides. Beside other work everything takes twice as long, but for the last
-        // design, which is never alone in the first run.
-        let run = |instructions: f64, is_alone: bool| -> Vec<Piece> {
+        // Instructions take 0.1 ns, a call 2 ns besides, and the replay 1. Beside other work everything takes twice as long.
+        let round = |instructions: f64, undisturbed: usize| -> Round {
             let ns = (100.0 * (1.0 + 2.0 + 0.1 * instructions)) as u64;
-            let slow = (0..90).map(|_| piece(2 * ns, 2.0));
-            let fast = (0..if is_alone { 30 } else { 0 }).map(|_| piece(ns, 3.8));
-            std::iter::once(piece(99_999, 3.8)).chain(slow).chain(fast).collect()
+            let slow = std::iter::repeat_n(piece(2 * ns, 2.0), 90);
+            slow.chain(std::iter::repeat_n(piece(ns, 3.8), undisturbed)).collect()
         };
-        let own = |_| std::iter::once(piece(99_999, 3.8)).chain((0..30).map(|_| piece(100, 3.8))).collect::<Vec<_>>();
-        let numbers = [10.0, 40.0];
-        let counts = numbers.map(|instructions| Counts { instructions, memory_ns: 0.0 });
-        let mut replays = vec![vec![run(10.0, true), run(10.0, true)], vec![run(40.0, false), run(40.0, true)]];
-        replays.push((0..2).map(own).collect());
-        let CodeCosts { instruction, call } = fitted(&counts, &replays).expect("costs");
+        let own = vec![vec![piece(100, 3.8); 30], vec![piece(100, 3.8); 30]];
+        let counts = [10.0, 40.0].map(|instructions| Counts { instructions, memory_ns: 0.0 });
+        // In the first round the second design was never alone.
+        let replays = [vec![round(10.0, 30), round(10.0, 30)], vec![round(40.0, 0), round(40.0, 30)], own.clone()];
+        let CodeCosts { instruction, call } = fitted(&counts, &replays, 0.0).expect("costs");
         assert!((instruction.median_ns - 0.1).abs() < 1e-9 && (call.median_ns - 2.0).abs() < 1e-9, "{instruction:?}");
         assert_eq!((instruction.rounds, call.rounds), (1, 1), "only the second round has a line");
-        // Without an undisturbed piece, the fast ones count.
-        let replays: Vec<Vec<Vec<Piece>>> = replays
-            .into_iter()
-            .map(|runs| {
-                let slow = |pieces: Vec<Piece>| {
-                    pieces.into_iter().filter(|piece| piece.additions_per_cycle < 3.0 || piece.cpu_ns == 100)
-                };
-                runs.into_iter().map(|pieces| slow(pieces).collect()).collect()
-            })
-            .collect();
-        let CodeCosts { instruction, .. } = fitted(&counts, &replays).expect("costs");
-        assert!((instruction.median_ns - 0.2).abs() < 1e-9, "{instruction:?}");
+        // If one is never alone, the fast pieces of all count, disturbed or not.
+        let replays = [vec![round(10.0, 0), round(10.0, 10)], vec![round(40.0, 0), round(40.0, 0)], own];
+        let CodeCosts { instruction, .. } = fitted(&counts, &replays, 3.7).expect("costs");
+        assert!((instruction.median_ns - 0.2).abs() < 1e-9 && instruction.rounds == 2, "{instruction:?}");
+    }
+
+    #[test]
+    fn rounds_are_told_from_runs() {
+        let run = |number: u64| vec![piece(0, 1.0), piece(number, 1.0), piece(number, 1.0), piece(9, 1.0)];
+        // A warm-up round and two more, of two runs each.
+        let runs: Vec<Vec<Piece>> = (1..=6).map(run).collect();
+        let rounds: Vec<Vec<u64>> =
+            counted_rounds(&runs, 2).map(|round| round.iter().map(|piece| piece.cpu_ns).collect()).collect();
+        assert_eq!(rounds, [[3, 3, 4, 4], [5, 5, 6, 6]]);
     }
 
     #[test]
