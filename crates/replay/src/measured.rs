@@ -69,7 +69,7 @@ impl<A: Replayable<ObservedOs>> WindowDriver for Measured<'_, A> {
         step(&mut self.heap, event, number)
     }
 
-    fn piece_done(&mut self, _events: usize) {
+    fn piece_done(&mut self, _events: usize, _cpu_ns: u64) {
         self.with_observer(Observer::drain_traps_if_half_full);
     }
 

@@ -43,7 +43,7 @@ impl<A: Heaps, W: WindowObserver> WindowDriver for Null<A, W> {
         Ok(())
     }
 
-    fn piece_done(&mut self, _events: usize) {
+    fn piece_done(&mut self, _events: usize, _cpu_ns: u64) {
         self.watch.drain_traps_if_half_full();
     }
 

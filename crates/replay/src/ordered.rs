@@ -64,7 +64,7 @@ impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
         self.meter.resume();
     }
 
-    fn piece_done(&mut self, _events: usize) {
+    fn piece_done(&mut self, _events: usize, _cpu_ns: u64) {
         self.meter.pause();
     }
 

@@ -1,17 +1,16 @@
 //! Short pieces of a replay, each timed between two looks at the processor's core.
 //!
-//! Other work on the core comes and goes within milliseconds, so there are undisturbed pieces where no run is undisturbed. A piece
+//! A piece is a batch of events, some 6 us. Other work on the core comes and goes within milliseconds, with pauses of 30 to 100 us, so there are undisturbed pieces where no run is undisturbed. A piece
 //! waits for a pause of that work.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hksim_engine::{Driver, Heaps};
 use hksim_linux_probe::core_sharing::CoreWatch;
-use hksim_timing::clock::thread_cpu_ns;
 use hksim_timing::{Sample, Subject};
 use hksim_trace::event::Event;
-use hksim_trace::source::EventSource;
+use hksim_trace::source::{BATCH_EVENTS_MAX, EventSource};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ChildError, ReplayError};
@@ -21,8 +20,6 @@ use crate::protocol::Report;
 use crate::spec::{Job, ReplaySpec, Run};
 use crate::window::{PreparedTrace, WindowDriver};
 
-/// Events of a piece, at most: some 6 us. Beside much other work, pauses take 30 to 100 us.
-const PIECE_EVENTS: usize = 1024;
 /// For how long a piece waits for a pause, and all of a run together.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 const WAIT_MAX_OF_RUN: Duration = Duration::from_millis(60);
@@ -46,21 +43,19 @@ pub(crate) struct InPieces<A: Heaps> {
     waited: Duration,
     /// What the look before the current piece found.
     before: f32,
-    begun_ns: u64,
     pieces: Vec<Piece>,
 }
 
 impl<A: Heaps> InPieces<A> {
     /// All memory is reserved here: a window is open afterwards.
     pub(crate) fn new(heap: Driver<A>, alone_from: f32, trace: &PreparedTrace) -> InPieces<A> {
-        // A batch, a stop and a fork end a piece, too.
-        let pieces = trace.reader.summary().events as usize / (PIECE_EVENTS / 2) + 2 * (trace.stops.len() + 1);
+        // A stop, a fork and the end of a chunk end a piece, too.
+        let pieces = trace.reader.summary().events as usize / (BATCH_EVENTS_MAX / 2) + 2 * (trace.stops.len() + 1);
         InPieces {
             heap,
             core: CoreWatch::knowing(alone_from),
             waited: Duration::ZERO,
             before: 0.0,
-            begun_ns: 0,
             pieces: Vec::with_capacity(pieces),
         }
     }
@@ -72,8 +67,6 @@ impl<A: Heaps> InPieces<A> {
 }
 
 impl<A: Heaps> WindowDriver for InPieces<A> {
-    const PIECE_EVENTS: usize = PIECE_EVENTS;
-
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
@@ -83,11 +76,9 @@ impl<A: Heaps> WindowDriver for InPieces<A> {
         let begun = Instant::now();
         self.before = self.core.wait(WAIT_MAX.min(WAIT_MAX_OF_RUN.saturating_sub(self.waited)));
         self.waited += begun.elapsed();
-        self.begun_ns = thread_cpu_ns();
     }
 
-    fn piece_done(&mut self, events: usize) {
-        let cpu_ns = thread_cpu_ns() - self.begun_ns;
+    fn piece_done(&mut self, events: usize, cpu_ns: u64) {
         let additions_per_cycle = self.before.min(self.core.look_again());
         self.pieces.push(Piece { events, cpu_ns, additions_per_cycle });
     }
@@ -99,28 +90,28 @@ impl<A: Heaps> WindowDriver for InPieces<A> {
 
 /// A replay whose pieces are kept. Each run is a fresh process.
 #[derive(Debug)]
-pub struct PieceReplay {
+pub struct PieceReplay<'a> {
     spec: ReplaySpec,
     run: Run,
     /// What all replays have found of the core.
-    core: Arc<Mutex<CoreWatch>>,
+    core: &'a Mutex<CoreWatch>,
     found: Mutex<Vec<Vec<Piece>>>,
 }
 
-impl PieceReplay {
+impl<'a> PieceReplay<'a> {
     /// A replay on the `malloc` that it names. Replays with the same `core` tell each other how fast it is alone.
     ///
     /// # Errors
     /// The specification is invalid.
-    pub fn of(spec: &ReplaySpec, core: &Arc<Mutex<CoreWatch>>) -> Result<PieceReplay, ReplayError> {
-        Ok(PieceReplay { spec: checked(spec)?, run: Run::Pieces, core: Arc::clone(core), found: Mutex::default() })
+    pub fn of(spec: &ReplaySpec, core: &'a Mutex<CoreWatch>) -> Result<PieceReplay<'a>, ReplayError> {
+        Ok(PieceReplay { spec: checked(spec)?, run: Run::Pieces, core, found: Mutex::default() })
     }
 
     /// A replay without an allocator, and without touches: what the replay itself costs.
     ///
     /// # Errors
     /// The specification is invalid.
-    pub fn harness(spec: &ReplaySpec, core: &Arc<Mutex<CoreWatch>>) -> Result<PieceReplay, ReplayError> {
+    pub fn harness(spec: &ReplaySpec, core: &'a Mutex<CoreWatch>) -> Result<PieceReplay<'a>, ReplayError> {
         Ok(PieceReplay { run: Run::HarnessPieces, ..PieceReplay::of(spec, core)? })
     }
 
@@ -135,15 +126,15 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Subject for PieceReplay {
+impl Subject for PieceReplay<'_> {
     type Error = ReplayError;
 
     fn run(&self, cpu: Option<usize>) -> Result<Sample, ReplayError> {
-        let alone_from = lock(&self.core).alone_from();
+        let alone_from = lock(self.core).alone_from();
         let job = Job { spec: self.spec.clone(), run: self.run, cpu, alone_from, progress: None };
         match perform(&job, &mut |_| {})?.report {
             Report::Pieces(sample, pieces) => {
-                let mut core = lock(&self.core);
+                let mut core = lock(self.core);
                 pieces.iter().for_each(|piece| core.note(piece.additions_per_cycle));
                 lock(&self.found).push(pieces);
                 Ok(sample)

@@ -210,7 +210,6 @@ pub(crate) struct Job {
     /// The only CPU on which it may run; any if `None`.
     pub(crate) cpu: Option<usize>,
     /// Additions per cycle from which on a run in pieces has the core alone, as far as is known.
-    #[serde(default)]
     pub(crate) alone_from: f32,
     /// Where a run under a memory limit notes the number of its event.
     pub(crate) progress: Option<PathBuf>,

@@ -39,7 +39,7 @@ impl<A: Heaps, M: Meter> WindowDriver for Metered<A, M> {
         self.meter.resume();
     }
 
-    fn piece_done(&mut self, _events: usize) {
+    fn piece_done(&mut self, _events: usize, _cpu_ns: u64) {
         self.meter.pause();
     }
 

@@ -117,17 +117,14 @@ pub(crate) trait WindowObserver {
 
 /// Performs the events of a window.
 pub(crate) trait WindowDriver {
-    /// Maximum number of events of a piece.
-    const PIECE_EVENTS: usize = usize::MAX;
-
     /// Performs an event; `number` is its index in the trace.
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
 
-    /// Called before each piece of a batch: up to the next stop or fork, of [`WindowDriver::PIECE_EVENTS`] at most.
+    /// Called before each piece of a batch: up to the next stop or fork.
     fn piece_begins(&mut self) {}
 
-    /// Called after each piece of so many events.
-    fn piece_done(&mut self, _events: usize) {}
+    /// Called after each piece of so many events, which took so much processor time.
+    fn piece_done(&mut self, _events: usize, _cpu_ns: u64) {}
 
     /// Called at each stop, after this number of events.
     fn stop(&mut self, events: u64) -> Result<(), ChildError>;
@@ -162,7 +159,7 @@ impl Driven {
 }
 
 /// Performs every event.
-pub(crate) fn drive<D: WindowDriver>(trace: &mut PreparedTrace, driver: &mut D) -> Result<Driven, ChildError> {
+pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -> Result<Driven, ChildError> {
     let mut driven = Driven::default();
     trace.moments.stops.clear();
     trace.moments.began_ns = monotonic_ns();
@@ -172,8 +169,7 @@ pub(crate) fn drive<D: WindowDriver>(trace: &mut PreparedTrace, driver: &mut D) 
         let mut rest = batch;
         while !rest.is_empty() {
             let next = trace.forks.next_event().map_or(next_stop, |fork| fork.min(next_stop));
-            let piece_events =
-                rest.len().min(D::PIECE_EVENTS).min((next - driven.events).try_into().unwrap_or(usize::MAX));
+            let piece_events = rest.len().min((next - driven.events).try_into().unwrap_or(usize::MAX));
             let (now, later) = rest.split_at(piece_events);
             driver.piece_begins();
             let (start, cpu_before_ns) = (Instant::now(), thread_cpu_ns());
@@ -187,9 +183,10 @@ pub(crate) fn drive<D: WindowDriver>(trace: &mut PreparedTrace, driver: &mut D) 
                 driver.step(event, driven.events)?;
                 driven.events += 1;
             }
-            driven.cpu_ns += thread_cpu_ns() - cpu_before_ns;
+            let cpu_ns = thread_cpu_ns() - cpu_before_ns;
+            driven.cpu_ns += cpu_ns;
             driven.time += start.elapsed();
-            driver.piece_done(now.len());
+            driver.piece_done(now.len(), cpu_ns);
             if driven.events == next_stop {
                 trace.moments.stops.push(Moment { events: driven.events, time_ns: monotonic_ns() });
                 driver.stop(driven.events)?;

@@ -2,12 +2,12 @@
 //!
 //! How many of its instructions a processor executes in a cycle depends on the processor: 5 on one, 2.5 on another. So
 //! designs that take different numbers of instructions for the same calls, on memory that the first caches hold, are
-//! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone. A line is fitted to their times: its slope is the time of an instruction, and its height above 0
-//! that of a call.
+//! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone. A line is
+//! fitted to their times: its slope is the time of an instruction, and its height above 0 that of a call.
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hksim_cost_model::{CodeCosts, Cost};
@@ -75,8 +75,9 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
     let folder = tempfile::tempdir().map_err(ValidateError::Temporary)?;
     let path = folder.path().join("calls.hkt");
     trace.write(&path)?;
-    let (mut counts, mut replays, core) =
-        (Vec::new(), Vec::new(), Arc::new(Mutex::new(CoreWatch::knowing(alone_from))));
+    // Of all replays.
+    let core = Mutex::new(CoreWatch::knowing(alone_from));
+    let (mut counts, mut replays) = (Vec::new(), Vec::new());
     for Allocator { own, found, .. } in allocators {
         let (Some(own), Found::Here(target)) = (own, found) else { continue };
         counts.push(counted(&own.policy, &trace, profile)?);
@@ -93,12 +94,13 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
         for (of_subject, replay) in pieces.iter_mut().zip(&replays) {
             of_subject.extend(counted_rounds(&replay.take(), rounds));
         }
-        let core = watched(&pieces, alone_from);
+        let core = core.lock().unwrap_or_else(PoisonError::into_inner);
         if pieces.iter().all(|of_subject| alone_ns(of_subject, &core, ALONE_ENOUGH).is_some()) {
             break;
         }
     }
-    fitted(&counts, &pieces, alone_from)
+    let core = core.lock().unwrap_or_else(PoisonError::into_inner);
+    fitted(&counts, &pieces, &core)
 }
 
 /// Pieces of the runs of a round.
@@ -112,13 +114,6 @@ fn counted_rounds(runs: &[Vec<Piece>], rounds: u32) -> impl Iterator<Item = Roun
     runs.chunks(runs_of_round.max(1))
         .skip(WARM_UP_RUNS as usize)
         .map(move |of_round| of_round.iter().flat_map(middle).collect())
-}
-
-/// All looks of all replays, with what was known before.
-fn watched(replays: &[Vec<Round>], alone_from: f32) -> CoreWatch {
-    let mut core = CoreWatch::knowing(alone_from);
-    replays.iter().flatten().flatten().for_each(|piece| core.note(piece.additions_per_cycle));
-    core
 }
 
 fn spec(trace: &Path, target: Target) -> ReplaySpec {
@@ -139,10 +134,9 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
 /// Fits a line to the undisturbed times of each design, or to the fast ones of all if one design has too few of them. The lines of
 /// single rounds give the range. `replays` are the rounds of each subject; the last one is the replay without an allocator. Every
 /// event of the load is a call.
-fn fitted(counts: &[Counts], replays: &[Vec<Round>], alone_from: f32) -> Result<CodeCosts, ValidateError> {
-    let core = watched(replays, alone_from);
+fn fitted(counts: &[Counts], replays: &[Vec<Round>], core: &CoreWatch) -> Result<CodeCosts, ValidateError> {
     let (own, designs) = replays.split_last().ok_or(ValidateError::NoPrediction)?;
-    let alone = |rounds: &[Round]| alone_ns(rounds, &core, ALONE_MIN);
+    let alone = |rounds: &[Round]| alone_ns(rounds, core, ALONE_MIN);
     let is_alone = replays.iter().all(|rounds| alone(rounds).is_some());
     let ns_of: &dyn Fn(&[Round]) -> Option<f64> = if is_alone { &alone } else { &fast_ns };
     // The line through the times of these rounds.
@@ -217,6 +211,12 @@ mod tests {
         Piece { events: 100, cpu_ns, additions_per_cycle }
     }
 
+    fn watched(replays: &[Vec<Round>], alone_from: f32) -> CoreWatch {
+        let mut core = CoreWatch::knowing(alone_from);
+        replays.iter().flatten().flatten().for_each(|piece| core.note(piece.additions_per_cycle));
+        core
+    }
+
     #[test]
     fn pieces_beside_other_work_do_not_count() {
         // Instructions take 0.1 ns, a call 2 ns besides, and the replay 1. Beside other work everything takes twice as long.
@@ -229,12 +229,12 @@ mod tests {
         let counts = [10.0, 40.0].map(|instructions| Counts { instructions, memory_ns: 0.0 });
         // In the first round the second design was never alone.
         let replays = [vec![round(10.0, 30), round(10.0, 30)], vec![round(40.0, 0), round(40.0, 30)], own.clone()];
-        let CodeCosts { instruction, call } = fitted(&counts, &replays, 0.0).expect("costs");
+        let CodeCosts { instruction, call } = fitted(&counts, &replays, &watched(&replays, 0.0)).expect("costs");
         assert!((instruction.median_ns - 0.1).abs() < 1e-9 && (call.median_ns - 2.0).abs() < 1e-9, "{instruction:?}");
         assert_eq!((instruction.rounds, call.rounds), (1, 1), "only the second round has a line");
         // If one is never alone, the fast pieces of all count, disturbed or not.
         let replays = [vec![round(10.0, 0), round(10.0, 10)], vec![round(40.0, 0), round(40.0, 0)], own];
-        let CodeCosts { instruction, .. } = fitted(&counts, &replays, 3.7).expect("costs");
+        let CodeCosts { instruction, .. } = fitted(&counts, &replays, &watched(&replays, 3.7)).expect("costs");
         assert!((instruction.median_ns - 0.2).abs() < 1e-9 && instruction.rounds == 2, "{instruction:?}");
     }
 
