@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
-crates=(hksim-policy hksim-text hksim-timing hksim-linux-mm hksim-linux-probe hksim-inspect hksim-container
+crates=(hksim-policy hksim-text hksim-linux-mm hksim-linux-probe hksim-timing hksim-inspect hksim-container
     hksim-recording-files hksim-call-sites hksim-trace hksim-engine hksim-designs hksim-native hksim-sim hksim-conformance
     hksim-output-files hksim-cost-model hksim-memory-trace hksim-memory-sim hksim-memory-record
     hksim-time-model hksim-explore hksim-replay hksim-attribution hksim-budget hksim-validate hksim-results hksim-reports)

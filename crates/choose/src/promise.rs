@@ -189,6 +189,7 @@ mod tests {
                 ended: Ended::Rounds,
                 seed: 1,
                 same_again: None,
+                core_shared_share: None,
             },
             promises: Vec::new(),
         }

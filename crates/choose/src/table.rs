@@ -93,6 +93,8 @@ pub(crate) struct Table {
     pub(crate) weights: Vec<f64>,
     /// The ratios of the present candidate to itself on each trace, in the rounds of all stages.
     pub(crate) same_again: Vec<Vec<f64>>,
+    /// How often other work shared the core ([`Timings::core_shared_share`]), in each stage on each trace.
+    pub(crate) core_shared_shares: Vec<f64>,
     /// Stages so far.
     pub(crate) stages: u32,
     /// The share by which candidates may differ and still count as equal.
@@ -102,13 +104,15 @@ pub(crate) struct Table {
 impl Table {
     /// A table of no candidates yet.
     pub(crate) fn new(weights: Vec<f64>, tie: f64) -> Table {
-        Table { tried: Vec::new(), same_again: vec![Vec::new(); weights.len()], weights, stages: 0, tie }
+        let same_again = vec![Vec::new(); weights.len()];
+        Table { tried: Vec::new(), same_again, core_shared_shares: Vec::new(), weights, stages: 0, tie }
     }
 
     /// Adds the times of a stage, of which the present candidate is the first. Rows of a stage have been in all stages since
     /// their first one.
     pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
         self.stages += 1;
+        self.core_shared_shares.extend(found.iter().filter_map(|timings| timings.core_shared_share));
         for (all, timings) in self.same_again.iter_mut().zip(found) {
             all.extend(&timings.same_again);
         }

@@ -69,7 +69,7 @@ impl Bench for Known<'_> {
                     subject.ratios.push(own / first);
                 }
             }
-            Timings { subjects, same_again, rounds, ended: Ended::Rounds }
+            Timings { subjects, same_again, rounds, ended: Ended::Rounds, core_shared_share: Some(0.5) }
         };
         (0..self.traces).map(of_trace).collect()
     }

@@ -83,6 +83,9 @@ pub fn additions_per_cycle() -> f32 {
     cycle * (INDEPENDENT * TIMES) as f32 / additions.max(1) as f32
 }
 
+/// Whether a look shows anything on this processor.
+const SHOWS: bool = cfg!(target_arch = "x86_64");
+
 /// Not known on this processor: it always seems to be alone.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn additions_per_cycle() -> f32 {
@@ -160,11 +163,11 @@ impl CoreWatch {
         found
     }
 
-    /// The share of counted looks that found other work; `None` without any.
+    /// The share of counted looks that found other work; `None` without any, and on processors where nothing shows it.
     pub fn shared_share(&self) -> Option<f64> {
         let looks: u32 = self.counted.iter().sum();
         let shared: u32 = self.counted[..step(self.alone_from())].iter().sum();
-        (looks > 0).then(|| f64::from(shared) / f64::from(looks))
+        (SHOWS && looks > 0).then(|| f64::from(shared) / f64::from(looks))
     }
 }
 
@@ -181,6 +184,7 @@ mod tests {
         watch.counted[step(additions_per_cycle)] += looks;
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn looks_are_judged_by_the_fastest_but_for_outliers() {
         let mut watch = CoreWatch::default();

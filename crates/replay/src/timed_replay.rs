@@ -113,6 +113,8 @@ pub struct TimesAlone {
     pub times: Times,
     /// Why the rounds ended; `None` without rounds.
     pub ended: Option<Ended>,
+    /// As [`Timings::core_shared_share`]; `None` without rounds.
+    pub core_shared_share: Option<f64>,
     /// What was not measured.
     pub skipped: Vec<Skipped>,
 }
@@ -138,6 +140,7 @@ pub fn times_alone(
             let mut timings = time(&[&TimedReplay::of(spec)?], plan, &mut |_| {});
             alone.times = Times { ratio_to_first: timings.same_again(), ..Times::of(&timings, 0) };
             alone.ended = Some(timings.ended);
+            alone.core_shared_share = timings.core_shared_share;
             timings.subjects.pop().and_then(|subject| subject.failure).map_or(Ok(()), Err)?;
         }
     }

@@ -7,7 +7,7 @@ use hksim_text::plain;
 use hksim_text::table::{self, Table};
 use hksim_text::units::of;
 
-use crate::comparison::interval;
+use crate::comparison::{interval, shared_core};
 use crate::trial;
 
 /// The columns of the table.
@@ -43,6 +43,7 @@ pub fn text(report: &ChoiceReport, columns: Option<usize>) -> String {
          one of the three and as good in the others"
             .to_string(),
     );
+    lines.extend(shared_core(choice.core_shared_share));
     lines.extend(missing(&choice.rows));
     let changed = report.environment.modes_changed.iter();
     lines.extend(changed.map(|change| format!("changed during the replays: {change}: rounds are not comparable")));

@@ -6,7 +6,7 @@ use hksim_results::replay::ComparisonReport;
 use hksim_text::plain;
 use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
-use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
+use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL, SHARED_TOLD};
 
 use crate::verdict::{self, Amount, Contender};
 
@@ -63,6 +63,7 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
             .map(|change| format!("changed during the comparison: {change}: rounds are not comparable; compare again")),
     );
     lines.extend(legend(report));
+    lines.extend(shared_core(report.timing.core_shared_share));
     if let Some(over_time) = over_time(&report.rows) {
         lines.push(String::new());
         lines.extend(over_time.fitted(columns.unwrap_or(usize::MAX)));
@@ -185,6 +186,15 @@ fn legend(report: &ComparisonReport) -> Vec<String> {
     lines
 }
 
+/// What other work on the processor's core did to measured times, if it is worth a word.
+pub(crate) fn shared_core(share: Option<f64>) -> Option<String> {
+    let percent = share.filter(|&share| share >= SHARED_TOLD)? * 100.0;
+    Some(format!(
+        "other work shared the processor's core in {percent:.0} % of the looks between the rounds: times are up to twice as long as \
+         on a core alone, for which times are predicted"
+    ))
+}
+
 /// What is special about the code of a row.
 fn code_note(row: &Row) -> Option<String> {
     let note = match row.code? {
@@ -282,4 +292,16 @@ fn with_spread<T: Copy + Default>(
     let Some(spread) = spread else { return "-".to_string() };
     let half = show(half(spread));
     if half == show(T::default()) { show(spread.median) } else { format!("{} +-{half}", show(spread.median)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_core;
+
+    #[test]
+    fn other_work_on_the_core_is_told_if_it_was_there_often() {
+        assert_eq!((shared_core(None), shared_core(Some(0.09))), (None, None));
+        let told = shared_core(Some(0.634)).expect("often");
+        assert!(told.starts_with("other work shared the processor's core in 63 % of the looks"), "{told}");
+    }
 }

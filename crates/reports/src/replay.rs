@@ -7,6 +7,8 @@ use hksim_text::table::{Table, beside, text};
 use hksim_text::units::{bytes, count};
 use hksim_timing::Estimate;
 
+use crate::comparison::shared_core;
+
 /// The whole report, in tables of at most this many columns.
 pub fn table(report: &ReplayReport, columns: Option<usize>) -> String {
     let columns = columns.unwrap_or(usize::MAX);
@@ -16,6 +18,7 @@ pub fn table(report: &ReplayReport, columns: Option<usize>) -> String {
     lines.extend(
         report.replayed.environment.modes_changed.iter().map(|change| format!("changed during the replay: {change}")),
     );
+    lines.extend(shared_core(report.core_shared_share));
     lines.extend(report.replayed.rss_bytes_start.map(|start| {
         format!(
             "RSS is growth: {} of the process were resident before the first call, and blocks that lie there add nothing",

@@ -10,7 +10,7 @@ use hksim_timing::Estimate;
 use hksim_validate::call_time::{MeasuredTime, PredictedTime, TimeRow, TimeVerdict, TimedTrace};
 use serde_json::{Map, Value, json};
 
-use crate::comparison::{interval, nanoseconds, rounds};
+use crate::comparison::{interval, nanoseconds, rounds, shared_core};
 
 /// The columns after the design's flags. Each prediction has its measurement beside it.
 const COLUMNS: [&str; 11] = [
@@ -99,6 +99,7 @@ pub fn notes(timed: &TimedTrace) -> Vec<String> {
     if let Some((number, same_again)) = first.zip(same_again) {
         lines.push(format!("row {number} again: ratio {}, the method's own error", interval(&same_again)));
     }
+    lines.extend(timed.timing.as_ref().and_then(|method| shared_core(method.core_shared_share)));
     for (number, row) in timed.rows.iter().enumerate() {
         if let Some(reason) = &row.reason {
             lines.push(format!("row {number}: {}: {reason}", row.verdict.word()));

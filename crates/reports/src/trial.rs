@@ -8,7 +8,7 @@ use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
-use crate::comparison::{counts, ended, interval};
+use crate::comparison::{counts, ended, interval, shared_core};
 use crate::promises;
 use crate::verdict::{self, Amount, Contender};
 
@@ -57,6 +57,7 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
     if table.rows().count() > 1 {
         lines.extend(shown(&table).fitted(columns.unwrap_or(usize::MAX)));
         lines.extend(legend(report));
+        lines.extend(shared_core(trial.core_shared_share));
     }
     if let Some(at_marks) = at_marks(&trial.rows) {
         lines.push(String::new());

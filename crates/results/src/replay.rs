@@ -39,6 +39,8 @@ pub struct ReplayReport {
     pub times: Times,
     /// Why the timed rounds ended; null for a single run.
     pub ended: Option<Ended>,
+    /// As in a comparison; null for a single run.
+    pub core_shared_share: Option<f64>,
     /// The measurements.
     #[serde(flatten)]
     pub replayed: Replayed,

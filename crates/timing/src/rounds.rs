@@ -3,12 +3,16 @@
 use std::time::Instant;
 
 use fastrand::Rng;
+use hksim_linux_probe::core_sharing::CoreWatch;
 
 use crate::arrangement::Arrangement;
 use crate::estimate::{Estimate, median_with_interval};
 use crate::sample::{Sample, Subject};
 use crate::stop::{Effort, Ended};
 use crate::verdict::Verdict;
+
+/// Looks at the core before each round: some 10 us.
+const LOOKS: u32 = 4;
 
 /// How subjects are timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +55,10 @@ pub struct Timings<E> {
     pub rounds: u32,
     /// Why there are no more.
     pub ended: Ended,
+    /// The share of looks, between the rounds, that found other work on the processor's core
+    /// ([`core_sharing`](hksim_linux_probe::core_sharing)); `None` if nothing shows that on this processor. Times of such runs
+    /// are up to twice as long.
+    pub core_shared_share: Option<f64>,
 }
 
 impl<E> Timed<E> {
@@ -102,8 +110,10 @@ pub fn time<S: Subject>(subjects: &[&S], plan: &Plan, done: &mut dyn FnMut(u32))
         same_again: Vec::new(),
         rounds: 0,
         ended: Ended::Failed,
+        core_shared_share: None,
     };
-    let mut rounds = Rounds { subjects, arrangement: plan.arrangement, random: Rng::with_seed(plan.seed), timings };
+    let (random, core) = (Rng::with_seed(plan.seed), CoreWatch::default());
+    let mut rounds = Rounds { subjects, arrangement: plan.arrangement, random, core, timings };
     let warm_up_rounds = if subjects.is_empty() { 0 } else { plan.warm_up_rounds };
     for round in 0..warm_up_rounds {
         rounds.run();
@@ -121,7 +131,7 @@ pub fn time<S: Subject>(subjects: &[&S], plan: &Plan, done: &mut dyn FnMut(u32))
             break;
         }
     }
-    rounds.timings
+    Timings { core_shared_share: rounds.core.shared_share(), ..rounds.timings }
 }
 
 /// The rounds in progress.
@@ -129,11 +139,17 @@ struct Rounds<'a, S: Subject> {
     subjects: &'a [&'a S],
     arrangement: Arrangement,
     random: Rng,
+    core: CoreWatch,
     timings: Timings<S::Error>,
 }
 
 impl<S: Subject> Rounds<'_, S> {
     fn run(&mut self) {
+        // The first look after other code is slower.
+        self.core.look_again();
+        (0..LOOKS).for_each(|_| {
+            self.core.look();
+        });
         match self.arrangement {
             Arrangement::InTurn => self.run_in_turn(),
             Arrangement::Duet(cpus) => self.run_duets(cpus),

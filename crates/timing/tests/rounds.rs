@@ -74,6 +74,9 @@ fn each_round_has_every_subject_once_and_the_first_twice_in_changing_order() {
     assert_eq!(timings.subjects[1].cpu_ns_per_call().map(|figure| figure.median), Some(30.0));
     assert_eq!(timings.same_again().map(|ratio| ratio.median), Some(1.0));
     assert_eq!(timings.verdict(0), None);
+    let shared = timings.core_shared_share;
+    assert_eq!(shared.is_some(), cfg!(target_arch = "x86_64"));
+    assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{shared:?}");
     assert_eq!(log.running_max.load(Ordering::SeqCst), 1, "one at a time");
 }
 

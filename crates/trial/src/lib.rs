@@ -107,6 +107,7 @@ pub fn trial(
         ended: timings.ended,
         seed: plan.seed,
         same_again: timings.same_again(),
+        core_shared_share: timings.core_shared_share,
     })
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use hksim_cost_model::measure::{Effort, measure};
 use hksim_cost_model::{CodeCosts, Cost, Profile};
 use hksim_results::Stamp;
+use hksim_timing::SHARED_TOLD;
 use hksim_validate::call_time::code_costs::{code_costs, designs};
 use serde::Serialize;
 
@@ -39,9 +40,6 @@ pub struct Args {
 
 /// Times to rest, one after the other, until the host has taken back memory. It did so after 2 to 5 s.
 const RESTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
-
-/// A larger share of looks that found other work on the core is told.
-const SHARED_TOLD: f64 = 0.1;
 
 /// The profile with the stamp of every JSON result.
 #[derive(Serialize)]
@@ -144,7 +142,7 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
         let ns = |cost: &Cost| format!("{:.3} ns ({:.3} to {:.3})", cost.median_ns, cost.low_ns, cost.high_ns);
         format!("an instruction of the allocator takes {}, and a call besides {}", ns(instruction), ns(call))
     }));
-    all.extend(profile.core.filter(|core| core.shared_share > SHARED_TOLD).map(|core| {
+    all.extend(profile.core.filter(|core| core.shared_share >= SHARED_TOLD).map(|core| {
         format!(
             "other work shared the processor's core in {:.0} % of the looks; code and short accesses to memory were timed in its \
              pauses, if there were any, page operations beside it: their costs are too high against those of code",

@@ -129,7 +129,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let plan = timing_plan(&args.timing, args.mode)?;
     let mut replayed = replay(&spec)?;
-    let TimesAlone { times, ended, skipped } = times_alone(&spec, replayed.timed, plan.as_ref(), SAMPLED_RUNS)?;
+    let TimesAlone { times, ended, core_shared_share, skipped } =
+        times_alone(&spec, replayed.timed, plan.as_ref(), SAMPLED_RUNS)?;
     replayed.skipped.extend(skipped);
     let source = rule.source(trace.header.touch);
     let report = ReplayReport {
@@ -143,6 +144,7 @@ pub fn run(args: &Args) -> Result<()> {
         touch: TouchLabel { rule, source },
         times,
         ended,
+        core_shared_share,
         replayed,
     };
     args.output.emit(&report, &[&report], || hksim_reports::replay::table(&report, screen::columns()))

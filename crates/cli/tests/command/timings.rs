@@ -65,6 +65,8 @@ fn twice_the_work_takes_twice_the_time() {
     let timing = &comparison["timing"];
     let [same, low, high] = estimate(&timing["same_again"]);
     assert!((0.8..1.25).contains(&same) && low <= high, "{timing}");
+    let shared = timing["core_shared_share"].as_f64();
+    assert_eq!(shared.is_some(), cfg!(target_arch = "x86_64"), "{timing}");
     let [harness, ..] = estimate(&timing["harness"]["cpu_ns_per_call"]);
     assert!(harness < first / 4.0, "the replay takes {harness} ns of {first}");
     assert_eq!((&timing["ended"], &timing["seed"], &timing["precision"]), (&"rounds".into(), &3.into(), &Value::Null));

@@ -201,6 +201,10 @@ pub struct Method {
     pub is_duet: bool,
     /// The ratio of a second run of the first allocator to its first run: the method's own error.
     pub same_again: Option<Estimate>,
+    /// The share of looks, between the rounds, that found other work on the processor's core: times of such runs are up to twice
+    /// as long. Null if nothing shows it on this processor.
+    #[serde(default)]
+    pub core_shared_share: Option<f64>,
     /// The times of a replay without an allocator and without touches.
     pub harness: Times,
 }
@@ -239,6 +243,7 @@ pub fn compare(allocators: &[Allocator], plan: &Plan<'_>, done: &dyn Fn()) -> Re
         seed: plan.seed,
         is_duet: plan.arrangement != Arrangement::InTurn,
         same_again: timings.same_again(),
+        core_shared_share: timings.core_shared_share,
         harness: timings.subjects.len().checked_sub(1).map(|last| Times::of(&timings, last)).unwrap_or_default(),
     };
     let rounds = timings.rounds;

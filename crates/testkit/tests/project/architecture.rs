@@ -15,12 +15,12 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("text", &[]),
-    ("timing", &[]),
     ("call-sites", &["recording-files"]),
     ("container", &[]),
     ("trace", &["call-sites", "container", "recording-files"]),
     ("linux-mm", &[]),
     ("linux-probe", &[]),
+    ("timing", &["linux-probe"]),
     ("recording-files", &[]),
     ("output-files", &["recording-files"]),
     ("embedded", &[]),
