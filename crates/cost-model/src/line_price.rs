@@ -15,12 +15,14 @@ use serde::{Deserialize, Serialize};
 use crate::median_range::MedianRange;
 use crate::memory_costs::{CostCurve, MemoryCosts};
 
-/// Memory that a second-level cache holds. A load that misses it takes longer than the instructions of the next calls,
-/// which the processor executes meanwhile. So it costs no more than one that just misses it.
-pub const OVERLAP_BYTES: u64 = 1 << 20;
+/// Memory that every second-level cache of today holds. A load that misses it takes longer than the instructions of the next calls,
+/// which the processor executes meanwhile: what is measured of designs that differ in such loads is no more than in loads that
+/// the second-level cache holds, on three processors (docs/lab/time-terms.md). And what a chase beyond it costs is mostly that of the
+/// last-level cache, which a virtual machine shares with others.
+pub const OVERLAP_BYTES: u64 = 256 << 10;
 
 /// Chains of such loads that the processor follows at a time: calls of different size classes do not wait for each other. It is
-/// chosen with measured times: with 1, twice as many pairs of designs are ordered wrong; with 4, levels are worse
+/// chosen with measured times: with 1, more pairs of designs are ordered wrong; with 4, levels are worse
 /// (docs/lab/time-terms.md).
 const CHAINS: f64 = 2.0;
 

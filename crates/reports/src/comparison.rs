@@ -191,7 +191,7 @@ pub(crate) fn shared_core(share: Option<f64>) -> Option<String> {
     let percent = share.filter(|&share| share >= SHARED_TOLD)? * 100.0;
     Some(format!(
         "other work shared the processor's core in {percent:.0} % of the looks between the rounds: times are up to twice as long as \
-         on a core alone, for which times are predicted"
+         on a core alone, for which times are predicted, and ratios may differ, too"
     ))
 }
 

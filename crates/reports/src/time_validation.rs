@@ -7,7 +7,7 @@ use hksim_text::plain;
 use hksim_text::table::{self, Table};
 use hksim_text::units::{count, of};
 use hksim_timing::Estimate;
-use hksim_validate::call_time::{MeasuredTime, PredictedTime, TimeRow, TimeVerdict, TimedTrace};
+use hksim_validate::call_time::{MeasuredTime, PredictedTime, TimeRow, TimedTrace};
 use serde_json::{Map, Value, json};
 
 use crate::comparison::{interval, nanoseconds, rounds, shared_core};
@@ -99,13 +99,14 @@ pub fn notes(timed: &TimedTrace) -> Vec<String> {
     if let Some((number, same_again)) = first.zip(same_again) {
         lines.push(format!("row {number} again: ratio {}, the method's own error", interval(&same_again)));
     }
-    lines.extend(timed.timing.as_ref().and_then(|method| shared_core(method.core_shared_share)));
+    let is_off = timed.rows.iter().any(|row| row.verdict.is_off());
+    let shared = timed.timing.as_ref().and_then(|method| shared_core(method.core_shared_share));
+    lines.extend(shared.map(|shared| if is_off { shared + "; `off` may be due to that" } else { shared }));
     for (number, row) in timed.rows.iter().enumerate() {
         if let Some(reason) = &row.reason {
             lines.push(format!("row {number}: {}: {reason}", row.verdict.word()));
         }
-        let is_off = matches!(row.verdict, TimeVerdict::OffUser | TimeVerdict::OffKernel);
-        if let Some(residual) = row.residual.filter(|_| is_off) {
+        if let Some(residual) = row.residual.filter(|_| row.verdict.is_off()) {
             let of_what = if first == Some(number) { "the measured time" } else { "the first design's time" };
             lines.push(format!(
                 "row {number}: predicted minus measured, as shares of {of_what}: user {:+.1} %, kernel {:+.1} %",

@@ -13,7 +13,7 @@ import tomllib
 LINE_BYTES = 64
 MIB = 1 << 20
 # A dependent load through more memory overlaps with the next calls.
-OVERLAP_BYTES = MIB
+OVERLAP_BYTES = 256 << 10
 # Chains of such loads at a time.
 CHAINS = 2
 LIST_STEPS = ["block-counted", "block-reversed", "block-merged", "block-collected"]

@@ -39,6 +39,11 @@ impl TimeVerdict {
             TimeVerdict::Skipped => "skipped",
         }
     }
+
+    /// Whether prediction and measurement do not agree.
+    pub fn is_off(self) -> bool {
+        matches!(self, TimeVerdict::OffUser | TimeVerdict::OffKernel | TimeVerdict::Off)
+    }
 }
 
 /// Prediction minus measurement of both parts of a time. For the first design they are shares of its measured time; for
