@@ -36,10 +36,12 @@ const SLOTS: u32 = 64;
 const BYTES_MAX: u32 = 256;
 /// The seed of the order of replays.
 const SEED: u64 = 1;
-/// Pieces of a design that had the core alone, at least.
-const ALONE_MIN: usize = 5;
-/// With so many pieces of each design, no more rounds are made, but for those asked for.
+/// Pieces of a design in a round that had the core alone, at least, and in all rounds. With so many of each design, no more rounds are
+/// made, but for those asked for.
+const ALONE_IN_ROUND: usize = 5;
 const ALONE_ENOUGH: usize = 50;
+/// Where a design has fewer, this share of all pieces is taken for undisturbed.
+const FAST_SHARE: f64 = 0.01;
 /// Times that the rounds are made until there are.
 const TRIALS: u32 = 2;
 
@@ -131,13 +133,13 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
     Ok(Counts { instructions, memory_ns: parts.memory })
 }
 
-/// Fits a line to the undisturbed times of each design, or to the fast ones of all if one design has too few of them. The lines of
+/// Fits a line to the undisturbed times of each design, or to the fastest ones of all if one design has too few of them. The lines of
 /// single rounds give the range. `replays` are the rounds of each subject; the last one is the replay without an allocator. Every
 /// event of the load is a call.
 fn fitted(counts: &[Counts], replays: &[Vec<Round>], core: &CoreWatch) -> Result<CodeCosts, ValidateError> {
     let (own, designs) = replays.split_last().ok_or(ValidateError::NoPrediction)?;
-    let alone = |rounds: &[Round]| alone_ns(rounds, core, ALONE_MIN);
-    let is_alone = replays.iter().all(|rounds| alone(rounds).is_some());
+    let alone = |rounds: &[Round]| alone_ns(rounds, core, ALONE_IN_ROUND);
+    let is_alone = replays.iter().all(|rounds| alone_ns(rounds, core, ALONE_ENOUGH).is_some());
     let ns_of: &dyn Fn(&[Round]) -> Option<f64> = if is_alone { &alone } else { &fast_ns };
     // The line through the times of these rounds.
     let line_of = |number: Range<usize>| {
@@ -167,19 +169,20 @@ fn fitted(counts: &[Counts], replays: &[Vec<Round>], core: &CoreWatch) -> Result
 /// The lower quartile of the times of an event in the pieces that had the core alone; `None` if fewer than `least` had. After other
 /// work, the first ones find less of their data in the caches.
 fn alone_ns(rounds: &[Round], core: &CoreWatch, least: usize) -> Option<f64> {
-    quartile(rounds.iter().flatten().filter(|piece| core.is_alone(piece.additions_per_cycle)), least)
+    quantile(rounds.iter().flatten().filter(|piece| core.is_alone(piece.additions_per_cycle)), 0.25, least)
 }
 
-/// The lower quartile of all pieces: what disturbs a piece only makes it longer.
+/// The time of an event that [`FAST_SHARE`] of all pieces are below: what disturbs a piece only makes it longer. With a larger share, the
+/// time of an instruction would follow the share of pieces that each design has alone (docs/lab/time-model.md).
 fn fast_ns(rounds: &[Round]) -> Option<f64> {
-    quartile(rounds.iter().flatten(), 1)
+    quantile(rounds.iter().flatten(), FAST_SHARE, 1)
 }
 
-/// The lower quartile of the times of an event, of at least so many pieces.
-fn quartile<'a>(pieces: impl Iterator<Item = &'a Piece>, least: usize) -> Option<f64> {
+/// The time of an event that a share of the pieces are below, of at least so many.
+fn quantile<'a>(pieces: impl Iterator<Item = &'a Piece>, share: f64, least: usize) -> Option<f64> {
     let mut times: Vec<f64> = pieces.map(|piece| piece.cpu_ns as f64 / piece.events.max(1) as f64).collect();
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 4).copied().filter(|_| times.len() >= least)
+    times.get((times.len() as f64 * share) as usize).copied().filter(|_| times.len() >= least)
 }
 
 /// The slope of the line with the least squares of its errors, and its height at 0.
@@ -225,17 +228,21 @@ mod tests {
             let slow = std::iter::repeat_n(piece(2 * ns, 2.0), 90);
             slow.chain(std::iter::repeat_n(piece(ns, 3.8), undisturbed)).collect()
         };
-        let own = vec![vec![piece(100, 3.8); 30], vec![piece(100, 3.8); 30]];
+        let own = vec![vec![piece(100, 3.8); 60], vec![piece(100, 3.8); 60]];
         let counts = [10.0, 40.0].map(|instructions| Counts { instructions, memory_ns: 0.0 });
         // In the first round the second design was never alone.
-        let replays = [vec![round(10.0, 30), round(10.0, 30)], vec![round(40.0, 0), round(40.0, 30)], own.clone()];
+        let replays = [vec![round(10.0, 60), round(10.0, 60)], vec![round(40.0, 0), round(40.0, 60)], own.clone()];
         let CodeCosts { instruction, call } = fitted(&counts, &replays, &watched(&replays, 0.0)).expect("costs");
         assert!((instruction.median_ns - 0.1).abs() < 1e-9 && (call.median_ns - 2.0).abs() < 1e-9, "{instruction:?}");
         assert_eq!((instruction.rounds, call.rounds), (1, 1), "only the second round has a line");
-        // If one is never alone, the fast pieces of all count, disturbed or not.
-        let replays = [vec![round(10.0, 0), round(10.0, 10)], vec![round(40.0, 0), round(40.0, 0)], own];
+        // If one is hardly ever alone, the fastest pieces of all count, however often each design was disturbed.
+        let replays = [vec![round(10.0, 3), round(10.0, 50)], vec![round(40.0, 2), round(40.0, 4)], own.clone()];
         let CodeCosts { instruction, .. } = fitted(&counts, &replays, &watched(&replays, 3.7)).expect("costs");
-        assert!((instruction.median_ns - 0.2).abs() < 1e-9 && instruction.rounds == 2, "{instruction:?}");
+        assert!((instruction.median_ns - 0.1).abs() < 1e-9 && instruction.rounds == 2, "{instruction:?}");
+        // Nothing tells that all are disturbed.
+        let replays = [vec![round(10.0, 0), round(10.0, 0)], vec![round(40.0, 0), round(40.0, 0)], own];
+        let CodeCosts { instruction, .. } = fitted(&counts, &replays, &watched(&replays, 3.7)).expect("costs");
+        assert!((instruction.median_ns - 0.2).abs() < 1e-9, "{instruction:?}");
     }
 
     #[test]
