@@ -3,7 +3,8 @@
 
 The error of a row is the logarithm of predicted by measured time, less its median on the recording. Prints how the errors of the
 rows of both tables correlate, the errors of predicted ratios in each, those of the errors' difference divided by the root of 2
-(what the machines do not share), and the rows that are wrong alike. Recordings of the same name should be the same.
+(what the machines do not share), and the rows that are wrong alike: by the smaller of their two errors. Recordings of the same name
+should be the same, and so should the model.
 """
 
 import argparse
@@ -48,8 +49,9 @@ def main():
     unshared = {key: (one[key] - other[key]) / math.sqrt(2) for key in keys}
     print(f"{len(keys)} rows, correlation {statistics.correlation(list(one.values()), list(other.values())):.2f}")
     print(f"ratio error, median / p90: {of_ratios(one)}, {of_ratios(other)}; not shared: {of_ratios(unshared)}")
-    for key in sorted(keys, key=lambda key: -abs(one[key] + other[key]))[:arguments.rows]:
-        print(f"{one[key]:+7.1%} {other[key]:+7.1%}  {key[0]}  {key[1]}")
+    alike = [key for key in keys if one[key] * other[key] > 0]
+    for key in sorted(alike, key=lambda key: -min(abs(one[key]), abs(other[key])))[:arguments.rows]:
+        print(f"{math.expm1(one[key]):+7.1%} {math.expm1(other[key]):+7.1%}  {key[0]}  {key[1]}")
 
 
 if __name__ == "__main__":

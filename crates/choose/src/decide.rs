@@ -37,14 +37,13 @@ pub(crate) fn choice(
         Some(_) => Verdict::Change,
     };
     let same_again = table.same_again.iter().map(|ratios| estimate(ratios)).collect();
-    let shares = &table.core_shared_shares;
     let mut found = Choice {
         rows: rows(table, request, &traces),
         choice: picked.as_ref().map(|picked| picked.row),
         verdict,
         tied: picked.as_ref().map(|picked| picked.tied.clone()).unwrap_or_default(),
         same_again,
-        core_shared_share: (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64),
+        core_shared_share: table.core_shared_share(),
         stages,
         held_out: hold_out(table, request, goal, last, names),
         text: Vec::new(),

@@ -93,8 +93,8 @@ pub(crate) struct Table {
     pub(crate) weights: Vec<f64>,
     /// The ratios of the present candidate to itself on each trace, in the rounds of all stages.
     pub(crate) same_again: Vec<Vec<f64>>,
-    /// How often other work shared the core ([`Timings::core_shared_share`]), in each stage on each trace.
-    pub(crate) core_shared_shares: Vec<f64>,
+    /// How often other work shared the core ([`Timings::core_shared_share`]), and the rounds, in each stage on each trace.
+    pub(crate) core_shared_shares: Vec<(f64, u32)>,
     /// Stages so far.
     pub(crate) stages: u32,
     /// The share by which candidates may differ and still count as equal.
@@ -112,7 +112,8 @@ impl Table {
     /// their first one.
     pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
         self.stages += 1;
-        self.core_shared_shares.extend(found.iter().filter_map(|timings| timings.core_shared_share));
+        let share = |timings: &Timings<String>| Some((timings.core_shared_share?, timings.rounds));
+        self.core_shared_shares.extend(found.iter().filter_map(share));
         for (all, timings) in self.same_again.iter_mut().zip(found) {
             all.extend(&timings.same_again);
         }
@@ -129,6 +130,13 @@ impl Table {
             }
             tried.stage = self.stages;
         }
+    }
+
+    /// How often other work shared the core in all rounds.
+    pub(crate) fn core_shared_share(&self) -> Option<f64> {
+        let rounds: u32 = self.core_shared_shares.iter().map(|(_, rounds)| rounds).sum();
+        let shared: f64 = self.core_shared_shares.iter().map(|(share, rounds)| share * f64::from(*rounds)).sum();
+        (rounds > 0).then(|| shared / f64::from(rounds))
     }
 
     /// All traces.

@@ -16,9 +16,9 @@ use crate::median_range::MedianRange;
 use crate::memory_costs::{CostCurve, MemoryCosts};
 
 /// Memory that every second-level cache of today holds. A load that misses it takes longer than the instructions of the next calls,
-/// which the processor executes meanwhile: what is measured of designs that differ in such loads is no more than in loads that
-/// the second-level cache holds, on three processors (docs/lab/time-terms.md). And what a chase beyond it costs is mostly that of the
-/// last-level cache, which a virtual machine shares with others.
+/// which the processor executes meanwhile. The bound is chosen with measured times: ratios of designs are more exact with it on two
+/// processors than with 1 MiB, levels less (docs/lab/time-terms.md). What a chase beyond it costs depends on who else uses the
+/// last-level cache.
 pub const OVERLAP_BYTES: u64 = 256 << 10;
 
 /// Chains of such loads that the processor follows at a time: calls of different size classes do not wait for each other. It is

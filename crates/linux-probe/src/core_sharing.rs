@@ -19,6 +19,8 @@ const STEPS: usize = 16 * STEPS_PER_ADDITION as usize;
 /// Of ten looks, and of each thousand, one may be too fast, because the thread was interrupted while the cycle was measured.
 const LOOKS_WITH_OUTLIER: u32 = 10;
 const LOOKS_PER_OUTLIER: u32 = 1000;
+/// Whether a look shows anything on this processor.
+const SHOWS: bool = cfg!(target_arch = "x86_64");
 
 /// Adds one, [`CHAIN`] times: as many cycles. The one is in a register, because some processors add constants without executing
 /// anything.
@@ -82,9 +84,6 @@ pub fn additions_per_cycle() -> f32 {
     let cycle = before.min(chains()) as f32 / (CHAIN * CHAINS) as f32;
     cycle * (INDEPENDENT * TIMES) as f32 / additions.max(1) as f32
 }
-
-/// Whether a look shows anything on this processor.
-const SHOWS: bool = cfg!(target_arch = "x86_64");
 
 /// Not known on this processor: it always seems to be alone.
 #[cfg(not(target_arch = "x86_64"))]

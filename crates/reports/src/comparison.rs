@@ -6,7 +6,7 @@ use hksim_results::replay::ComparisonReport;
 use hksim_text::plain;
 use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
-use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL, SHARED_TOLD};
+use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL, TOLD_SHARE};
 
 use crate::verdict::{self, Amount, Contender};
 
@@ -188,10 +188,10 @@ fn legend(report: &ComparisonReport) -> Vec<String> {
 
 /// What other work on the processor's core did to measured times, if it is worth a word.
 pub(crate) fn shared_core(share: Option<f64>) -> Option<String> {
-    let percent = share.filter(|&share| share >= SHARED_TOLD)? * 100.0;
+    let percent = share.filter(|&share| share >= TOLD_SHARE)? * 100.0;
     Some(format!(
-        "other work shared the processor's core in {percent:.0} % of the looks between the rounds: times are up to twice as long as \
-         on a core alone, for which times are predicted, and ratios may differ, too"
+        "other work shared the processor's core in {percent:.0} % of the looks before runs: times are up to twice as long as on a core \
+         alone, and ratios may differ, too"
     ))
 }
 

@@ -99,9 +99,8 @@ pub fn notes(timed: &TimedTrace) -> Vec<String> {
     if let Some((number, same_again)) = first.zip(same_again) {
         lines.push(format!("row {number} again: ratio {}, the method's own error", interval(&same_again)));
     }
-    let is_off = timed.rows.iter().any(|row| row.verdict.is_off());
-    let shared = timed.timing.as_ref().and_then(|method| shared_core(method.core_shared_share));
-    lines.extend(shared.map(|shared| if is_off { shared + "; `off` may be due to that" } else { shared }));
+    let share = timed.timing.as_ref().and_then(|method| method.core_shared_share);
+    lines.extend(beside_other_work(share, timed.rows.iter().any(|row| row.verdict.is_off())));
     for (number, row) in timed.rows.iter().enumerate() {
         if let Some(reason) = &row.reason {
             lines.push(format!("row {number}: {}: {reason}", row.verdict.word()));
@@ -128,6 +127,12 @@ pub fn notes(timed: &TimedTrace) -> Vec<String> {
     let changes = timed.environment.iter().flat_map(|environment| &environment.modes_changed);
     lines.extend(changes.map(|change| format!("changed meanwhile: {change}: times are not comparable; time again")));
     lines
+}
+
+/// What other work on the core did, if it was there often, and whether that may be why a row is off.
+fn beside_other_work(share: Option<f64>, is_off: bool) -> Option<String> {
+    let due = if is_off { ", so `off` may be due to that" } else { "" };
+    shared_core(share).map(|shared| format!("{shared}; times are predicted for a core alone{due}"))
 }
 
 /// Says that the parts were not measured, if so.
@@ -194,4 +199,17 @@ pub fn csv(report: &TimeValidation) -> Vec<Map<String, Value>> {
         line.as_object().cloned().unwrap_or_default()
     };
     report.timed_traces.iter().flat_map(|timed| timed.rows.iter().map(|row| line(timed, row))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beside_other_work;
+
+    #[test]
+    fn other_work_on_the_core_may_be_why_a_row_is_off() {
+        assert_eq!(beside_other_work(Some(0.05), true), None);
+        let [right, off] = [false, true].map(|is_off| beside_other_work(Some(0.5), is_off).expect("half of the looks"));
+        assert!(right.ends_with("for a core alone"), "{right}");
+        assert_eq!(off, right + ", so `off` may be due to that");
+    }
 }

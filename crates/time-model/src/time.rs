@@ -15,11 +15,11 @@ use crate::instructions::instructions;
 use crate::memory::line_accesses;
 
 /// The share by which a predicted time is off, beyond what the costs of the profile explain. Of 252 times that were predicted
-/// blindly, four are off by more (docs/lab/time-model.md).
+/// blindly, four are off by more (docs/lab/time-blind.md).
 pub const ERROR_SHARE: f64 = 0.20;
 
 /// The difference between the predicted times of two designs on a trace above which their order is reliable: 1 148 of 1 168
-/// pairs that were predicted blindly are ordered right (docs/lab/time-model.md). Designs that differ by less are a tie.
+/// pairs that were predicted blindly are ordered right (docs/lab/time-blind.md). Designs that differ by less are a tie.
 pub const ORDER_ERROR_SHARE: f64 = 0.05;
 
 /// Paths that go to the next block of a list: each waits for a load from the first cache, if from no other.

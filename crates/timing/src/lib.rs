@@ -16,4 +16,4 @@ pub use stop::{Effort, Ended, ROUNDS_MAX};
 pub use verdict::Verdict;
 
 /// Other work on the processor's core is worth a word from this share of the looks on ([`Timings::core_shared_share`]).
-pub const SHARED_TOLD: f64 = 0.1;
+pub const TOLD_SHARE: f64 = 0.1;

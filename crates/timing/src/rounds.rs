@@ -11,9 +11,6 @@ use crate::sample::{Sample, Subject};
 use crate::stop::{Effort, Ended};
 use crate::verdict::Verdict;
 
-/// Looks at the core before each round: some 10 us.
-const LOOKS: u32 = 4;
-
 /// How subjects are timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
@@ -55,9 +52,9 @@ pub struct Timings<E> {
     pub rounds: u32,
     /// Why there are no more.
     pub ended: Ended,
-    /// The share of looks, between the rounds, that found other work on the processor's core
-    /// ([`core_sharing`](hksim_linux_probe::core_sharing)); `None` if nothing shows that on this processor. Times of such runs
-    /// are up to twice as long.
+    /// The share of looks, one before each run, that found other work on the core of the processor on which this thread waits for the
+    /// runs ([`core_sharing`](hksim_linux_probe::core_sharing)). Times beside such work are up to twice as long. 0 also if it never paused;
+    /// `None` without runs, and if nothing shows it on this processor.
     pub core_shared_share: Option<f64>,
 }
 
@@ -145,11 +142,6 @@ struct Rounds<'a, S: Subject> {
 
 impl<S: Subject> Rounds<'_, S> {
     fn run(&mut self) {
-        // The first look after other code is slower.
-        self.core.look_again();
-        (0..LOOKS).for_each(|_| {
-            self.core.look();
-        });
         match self.arrangement {
             Arrangement::InTurn => self.run_in_turn(),
             Arrangement::Duet(cpus) => self.run_duets(cpus),
@@ -164,6 +156,12 @@ impl<S: Subject> Rounds<'_, S> {
         });
     }
 
+    fn look_at_core(&mut self) {
+        // The first look after other code is slower.
+        self.core.look_again();
+        self.core.look();
+    }
+
     /// One run of each subject and a second one of the first, in random order.
     fn run_in_turn(&mut self) {
         let again = self.subjects.len();
@@ -173,6 +171,7 @@ impl<S: Subject> Rounds<'_, S> {
         for at in order {
             let subject = at % again;
             if self.timings.subjects[subject].failure.is_none() {
+                self.look_at_core();
                 samples[at] = self.note(subject, self.subjects[subject].run(None));
             }
         }
@@ -191,6 +190,7 @@ impl<S: Subject> Rounds<'_, S> {
             if has_failed(0) || has_failed(subject) {
                 continue;
             }
+            self.look_at_core();
             let (first, other) = self.duet(subject, cpus);
             let other = self.note(subject, other);
             if let Some(first) = self.note(0, first) {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use hksim_cost_model::measure::{Effort, measure};
 use hksim_cost_model::{CodeCosts, Cost, Profile};
 use hksim_results::Stamp;
-use hksim_timing::SHARED_TOLD;
+use hksim_timing::TOLD_SHARE;
 use hksim_validate::call_time::code_costs::{code_costs, designs};
 use serde::Serialize;
 
@@ -142,7 +142,7 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
         let ns = |cost: &Cost| format!("{:.3} ns ({:.3} to {:.3})", cost.median_ns, cost.low_ns, cost.high_ns);
         format!("an instruction of the allocator takes {}, and a call besides {}", ns(instruction), ns(call))
     }));
-    all.extend(profile.core.filter(|core| core.shared_share >= SHARED_TOLD).map(|core| {
+    all.extend(profile.core.filter(|core| core.shared_share >= TOLD_SHARE).map(|core| {
         format!(
             "other work shared the processor's core in {:.0} % of the looks; code and short accesses to memory were timed in its \
              pauses, if there were any, page operations beside it: their costs are too high against those of code",

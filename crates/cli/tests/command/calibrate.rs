@@ -32,8 +32,9 @@ fn costs_match_a_c_program() {
     // Relations that hold on any machine.
     assert!(median(&profile, "memset_resident") < median(&profile, "write_fault"));
     assert!(median(&profile, "madvise_call") > 0.0);
-    let share = profile["core"]["shared_share"].as_f64().expect("looks at the core");
-    assert!((0.0..=1.0).contains(&share), "{share}");
+    let share = profile["core"]["shared_share"].as_f64();
+    assert_eq!(share.is_some(), cfg!(target_arch = "x86_64"), "looks at the core");
+    assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{share:?}");
     // However loaded the machine is, an instruction takes less than four cycles.
     let (code, cycle_ns) = (&profile["code"]["instruction"], profile["memory"]["cycle"]["median_ns"].as_f64());
     let cycles = code["median_ns"].as_f64().zip(cycle_ns).map(|(ns, cycle_ns)| ns / cycle_ns).expect("costs of code");

@@ -2,8 +2,8 @@
 //!
 //! How many of its instructions a processor executes in a cycle depends on the processor: 5 on one, 2.5 on another. So
 //! designs that take different numbers of instructions for the same calls, on memory that the first caches hold, are
-//! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone. A line is
-//! fitted to their times: its slope is the time of an instruction, and its height above 0 that of a call.
+//! replayed in rounds, and timed in short pieces, of which those count that had the processor's core alone, or the fastest ones if
+//! hardly any had. A line is fitted to their times: its slope is the time of an instruction, and its height above 0 that of a call.
 
 use std::ops::Range;
 use std::path::Path;
@@ -36,11 +36,11 @@ const SLOTS: u32 = 64;
 const BYTES_MAX: u32 = 256;
 /// The seed of the order of replays.
 const SEED: u64 = 1;
-/// Pieces of a design in a round that had the core alone, at least, and in all rounds. With so many of each design, no more rounds are
-/// made, but for those asked for.
+/// Pieces of each design that had the core alone, at least, for a line through those of a round.
 const ALONE_IN_ROUND: usize = 5;
+/// The same for the line through those of all rounds. With so many, no more rounds are made, but for those asked for.
 const ALONE_ENOUGH: usize = 50;
-/// Where a design has fewer, this share of all pieces is taken for undisturbed.
+/// If a design has fewer, this share of all pieces is taken for undisturbed.
 const FAST_SHARE: f64 = 0.01;
 /// Times that the rounds are made until there are.
 const TRIALS: u32 = 2;
