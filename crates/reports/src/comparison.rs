@@ -190,8 +190,8 @@ fn legend(report: &ComparisonReport) -> Vec<String> {
 pub(crate) fn shared_core(share: Option<f64>) -> Option<String> {
     let percent = share.filter(|&share| share >= TOLD_SHARE)? * 100.0;
     Some(format!(
-        "other work shared the processor's core in {percent:.0} % of the looks before runs: times are up to twice as long as on a core \
-         alone, and ratios may differ, too"
+        "other work shared the processor's core in {percent:.0} % of the looks before runs: times are up to three times as long as on a \
+         core alone, and ratios may differ, too"
     ))
 }
 

@@ -120,8 +120,8 @@ pub struct Choice {
     pub tied: Vec<usize>,
     /// The time of the present allocator relative to itself in all rounds, by trace: the method's own error.
     pub same_again: Vec<Option<Estimate>>,
-    /// The share of looks, one before each run, that found other work on the processor's core: beside it, times are up to twice as
-    /// long. 0 also if it never paused; null without runs, and if nothing shows it on this processor.
+    /// The share of looks, one before each run, that found other work on the processor's core: beside it, times are up to three
+    /// times as long. 0 also if it never paused; null without runs, and if nothing shows it on this processor.
     #[serde(default)]
     pub core_shared_share: Option<f64>,
     /// The stages of the search.

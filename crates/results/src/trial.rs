@@ -125,8 +125,8 @@ pub struct Trial {
     pub seed: u64,
     /// The ratio of a second run of the first row in each round to its first run: the method's own error.
     pub same_again: Option<Estimate>,
-    /// The share of looks, one before each run, that found other work on the processor's core: beside it, times are up to twice as
-    /// long. 0 also if it never paused; null without runs, and if nothing shows it on this processor.
+    /// The share of looks, one before each run, that found other work on the processor's core: beside it, times are up to three
+    /// times as long. 0 also if it never paused; null without runs, and if nothing shows it on this processor.
     #[serde(default)]
     pub core_shared_share: Option<f64>,
 }
