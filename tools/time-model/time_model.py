@@ -54,6 +54,8 @@ DESIGNS = [words.split() for words in [
 ]]
 # What is fitted, in this order: the terms that are counted in cycles.
 FITTED = ["instructions", "calls"]
+# Other bounds of the allocator's loads than the model's.
+BOUNDS_KIB = [64, 512, 1024]
 
 
 def measure(arguments):
@@ -93,6 +95,8 @@ def per_call(data):
             terms["loads, scattered"] = model.lines(sim, costs, "bookkeeping", "scatter")
             terms["loads, one chain"] = model.lines(sim, costs, "bookkeeping", "chase", model.OVERLAP_BYTES)
             terms["loads, four chains"] = terms["loads, one chain"] / 4
+            for kib in BOUNDS_KIB:
+                terms[f"loads up to {kib} KiB"] = model.lines(sim, costs, "bookkeeping", "chase", kib << 10, model.CHAINS)
             terms["loads, any distance"] = model.lines(sim, costs, "bookkeeping", "chase")
             terms["program's lines, all in order"] = model.lines(sim, in_order, "program", "scatter")
             for size in (8 << 10, 1 << 20):
@@ -139,6 +143,7 @@ def print_terms(arguments):
     variants |= {f"without {term}": (FITTED, [left for left in fixed if left != term]) for term in fixed}
     for term, other in (("allocator's loads", "loads, scattered"), ("allocator's loads", "loads, one chain"),
                         ("allocator's loads", "loads, four chains"), ("allocator's loads", "loads, any distance"),
+                        *(("allocator's loads", f"loads up to {kib} KiB") for kib in BOUNDS_KIB),
                         ("program's lines", "program's lines, all in order"), ("kernel", "kernel, 8 KiB before each fault"),
                         ("kernel", "kernel, 1024 KiB before each fault"),
                         ("kernel", "kernel, warm")):

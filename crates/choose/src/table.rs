@@ -93,8 +93,9 @@ pub(crate) struct Table {
     pub(crate) weights: Vec<f64>,
     /// The ratios of the present candidate to itself on each trace, in the rounds of all stages.
     pub(crate) same_again: Vec<Vec<f64>>,
-    /// How often other work shared the core ([`Timings::core_shared_share`]), and the rounds, in each stage on each trace.
-    pub(crate) core_shared_shares: Vec<(f64, u32)>,
+    /// Rounds of all stages and traces that tell how often other work shared the core, and the sum of their shares
+    /// ([`Timings::core_shared_share`]).
+    core_shared: (u32, f64),
     /// Stages so far.
     pub(crate) stages: u32,
     /// The share by which candidates may differ and still count as equal.
@@ -105,17 +106,19 @@ impl Table {
     /// A table of no candidates yet.
     pub(crate) fn new(weights: Vec<f64>, tie: f64) -> Table {
         let same_again = vec![Vec::new(); weights.len()];
-        Table { tried: Vec::new(), same_again, core_shared_shares: Vec::new(), weights, stages: 0, tie }
+        Table { tried: Vec::new(), same_again, core_shared: (0, 0.0), weights, stages: 0, tie }
     }
 
     /// Adds the times of a stage, of which the present candidate is the first. Rows of a stage have been in all stages since
     /// their first one.
     pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
         self.stages += 1;
-        let share = |timings: &Timings<String>| Some((timings.core_shared_share?, timings.rounds));
-        self.core_shared_shares.extend(found.iter().filter_map(share));
         for (all, timings) in self.same_again.iter_mut().zip(found) {
             all.extend(&timings.same_again);
+            if let Some(share) = timings.core_shared_share {
+                self.core_shared.0 += timings.rounds;
+                self.core_shared.1 += share * f64::from(timings.rounds);
+            }
         }
         for (place, &row) in timed.iter().enumerate() {
             let tried = &mut self.tried[row];
@@ -134,9 +137,8 @@ impl Table {
 
     /// How often other work shared the core in all rounds.
     pub(crate) fn core_shared_share(&self) -> Option<f64> {
-        let rounds: u32 = self.core_shared_shares.iter().map(|(_, rounds)| rounds).sum();
-        let shared: f64 = self.core_shared_shares.iter().map(|(share, rounds)| share * f64::from(*rounds)).sum();
-        (rounds > 0).then(|| shared / f64::from(rounds))
+        let (rounds, shares) = self.core_shared;
+        (rounds > 0).then(|| shares / f64::from(rounds))
     }
 
     /// All traces.

@@ -1,7 +1,7 @@
 //! Short pieces of a replay, each timed between two looks at the processor's core.
 //!
-//! A piece is a batch of events, some 6 us. Other work on the core comes and goes within milliseconds, with pauses of 30 to 100 us, so there are undisturbed pieces where no run is undisturbed. A piece
-//! waits for a pause of that work.
+//! A piece is a batch of events, some 6 us. Other work on the core comes and goes within milliseconds, with pauses of 30 to 100
+//! us, so there are undisturbed pieces where no run is undisturbed. A piece waits for a pause of that work.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -52,9 +52,9 @@ pub struct Timings<E> {
     pub rounds: u32,
     /// Why there are no more.
     pub ended: Ended,
-    /// The share of looks, one before each run, that found other work on the core of the processor on which this thread waits for the
-    /// runs ([`core_sharing`](hksim_linux_probe::core_sharing)). Times beside such work are up to three times as long. 0 also if it never paused;
-    /// `None` without runs, and if nothing shows it on this processor.
+    /// The share of looks, one before each run, that found other work on the core of the processor on which this thread
+    /// waits for the runs ([`core_sharing`](hksim_linux_probe::core_sharing)). Times beside such work are up to three times
+    /// as long. 0 also if it never paused; `None` without runs, and if nothing shows it on this processor.
     pub core_shared_share: Option<f64>,
 }
 

@@ -79,6 +79,7 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
     trace.write(&path)?;
     // Of all replays.
     let core = Mutex::new(CoreWatch::knowing(alone_from));
+    let watch = || core.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut counts, mut replays) = (Vec::new(), Vec::new());
     for Allocator { own, found, .. } in allocators {
         let (Some(own), Found::Here(target)) = (own, found) else { continue };
@@ -96,13 +97,11 @@ pub fn code_costs(allocators: &[Allocator], profile: &Profile, rounds: u32) -> R
         for (of_subject, replay) in pieces.iter_mut().zip(&replays) {
             of_subject.extend(counted_rounds(&replay.take(), rounds));
         }
-        let core = core.lock().unwrap_or_else(PoisonError::into_inner);
-        if pieces.iter().all(|of_subject| alone_ns(of_subject, &core, ALONE_ENOUGH).is_some()) {
+        if have_alone(&pieces, &watch()) {
             break;
         }
     }
-    let core = core.lock().unwrap_or_else(PoisonError::into_inner);
-    fitted(&counts, &pieces, &core)
+    fitted(&counts, &pieces, &watch())
 }
 
 /// Pieces of the runs of a round.
@@ -139,8 +138,7 @@ fn counted(policy: &Policy, trace: &Trace, profile: &Profile) -> Result<Counts, 
 fn fitted(counts: &[Counts], replays: &[Vec<Round>], core: &CoreWatch) -> Result<CodeCosts, ValidateError> {
     let (own, designs) = replays.split_last().ok_or(ValidateError::NoPrediction)?;
     let alone = |rounds: &[Round]| alone_ns(rounds, core, ALONE_IN_ROUND);
-    let is_alone = replays.iter().all(|rounds| alone_ns(rounds, core, ALONE_ENOUGH).is_some());
-    let ns_of: &dyn Fn(&[Round]) -> Option<f64> = if is_alone { &alone } else { &fast_ns };
+    let ns_of: &dyn Fn(&[Round]) -> Option<f64> = if have_alone(replays, core) { &alone } else { &fast_ns };
     // The line through the times of these rounds.
     let line_of = |number: Range<usize>| {
         let own_ns = ns_of(own.get(number.clone())?)?;
@@ -170,6 +168,11 @@ fn fitted(counts: &[Counts], replays: &[Vec<Round>], core: &CoreWatch) -> Result
 /// work, the first ones find less of their data in the caches.
 fn alone_ns(rounds: &[Round], core: &CoreWatch, least: usize) -> Option<f64> {
     quantile(rounds.iter().flatten().filter(|piece| core.is_alone(piece.additions_per_cycle)), 0.25, least)
+}
+
+/// Whether each subject has enough pieces that had the core alone.
+fn have_alone(replays: &[Vec<Round>], core: &CoreWatch) -> bool {
+    replays.iter().all(|rounds| alone_ns(rounds, core, ALONE_ENOUGH).is_some())
 }
 
 /// The time of an event that [`FAST_SHARE`] of all pieces are below: what disturbs a piece only makes it longer. With a larger share, the
